@@ -40,7 +40,8 @@ LIBRARY = "libfastsock"
 
 def build_of() -> str:
     """Identifies what the library and the extension must have in common: the headers, and how they are compiled."""
-    read = b"".join(Path(name).read_bytes() for name in sorted(glob("core/**/*.h", recursive=True)))
+    headers = sorted([*glob("core/**/*.h", recursive=True), "interpose/libc_front.h"])
+    read = b"".join(Path(name).read_bytes() for name in headers)
     return hashlib.sha256(read + (os.environ.get("FASTSOCK_DEBUG") or "").encode()).hexdigest()[:16]
 
 
@@ -88,7 +89,7 @@ def native() -> Extension:
     return Extension(
         "fastsock._native._core",
         [source for module in modules for source in module.sources],
-        include_dirs=["core", "interpose"],
+        include_dirs=["core/include", "core", "interpose"],
         depends=READ,
         extra_compile_args=[*flags(), "-fvisibility=hidden", "-fno-plt"],
         extra_link_args=[*LINK, "-Wl,-rpath,$ORIGIN/.."],
@@ -103,7 +104,7 @@ def library() -> Extension:
     return Extension(
         f"fastsock.{LIBRARY}",
         INTERPOSE + CORE,
-        include_dirs=["core", "interpose"],
+        include_dirs=["core/include", "core", "interpose"],
         depends=READ,
         extra_compile_args=[*flags(), "-fno-semantic-interposition"],
         extra_link_args=[*LINK, "-Wl,--version-script=interpose/exports.map", f"-Wl,-soname,{LIBRARY}.so"],

@@ -52,7 +52,8 @@ ADVICE = MappingProxyType(
             "or behind a proxy: nothing to do."
         ),
         Reason.UNTRUSTED: (
-            'Run both ends as the same user, or set trust="any" at both ends if you trust every user of this host.'
+            'Run both ends as the same user, or name each end\'s user at the other end, such as trust="user,redis". '
+            'trust="any" at both ends trusts every user of this host.'
         ),
         Reason.NAME: (
             "Nothing to do for a single connection: another process holds its rendezvous name. If it happens often, "
@@ -100,8 +101,8 @@ ADVICE = MappingProxyType(
         ),
         Reason.ENDING: "Nothing to do: the connection was closed or reset while it looked for its peer.",
         Reason.VIOLATION: (
-            "The connection was reset. Please report it, with the event fastsock.violation or fastsock.fault and the "
-            "program at the other end."
+            "The connection was reset: see the event fastsock.violation or fastsock.fault. Unless code without fastsock "
+            "wrote to the descriptor, please report it, with the program at the other end."
         ),
         Reason.VERSION: (
             "The two ends run incompatible versions of fastsock: install the same version at both and restart them. "

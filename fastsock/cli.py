@@ -27,7 +27,8 @@ class UsageError(ValueError):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Executes the command line. Returns the exit status: 2 for a bad setting or command line.
+    """Executes the command line. Returns the exit status: 2 for a bad setting or command line, 126 or 127 for a program
+    that cannot be executed.
 
     A successful `run` does not return. A closed pipe and Ctrl-C end the process by SIGPIPE and SIGINT, without output.
     """
@@ -43,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         _complain(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
         sys.stdout = None  # if stdout is what failed, the interpreter would fail again at exit
+    except launch.CannotStart as error:
+        _complain(str(error))
+        return error.status
     except (UsageError, fastsock.SettingError, RuntimeError) as error:
         _complain(str(error))
     return 2
@@ -270,7 +274,12 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
             "run cannot find the Python interpreter (sys.executable is empty): start python by its full path"
         )
     settings = config.from_environment()  # raises for a bad setting
-    native = launch.find(program[0])
+    try:
+        native = launch.find(program[0])
+    except OSError as error:
+        raise launch.cannot_execute(program[0], error) from None
+    if native is None:
+        launch.check_script(program[0])
     started = native or (launch.find(sys.executable) if options.libc else None)
     if started is not None and started.refused:
         _complain(f"{program[0]} stays on kernel TCP: {started.refused}")
@@ -282,7 +291,11 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
     else:
         asked = _startup.environment(os.environ, options.stats)
     if native is not None:
-        os.execve(native.path, program, asked)
+        try:
+            os.execve(native.path, program, asked)
+        except OSError as error:
+            path = native.path if os.sep in native.path else os.path.join(os.curdir, native.path)
+            raise launch.cannot_execute(path, error) from None
     os.execve(sys.executable, [sys.orig_argv[0], *interpreter_options(), *program], asked)
 
 

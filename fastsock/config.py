@@ -78,10 +78,53 @@ def _networks(value: Any, name: str) -> tuple[Network, ...]:
     return tuple(networks)
 
 
-def _trust(value: Any, name: str) -> str:
-    if value not in ("user", "any"):
-        raise SettingError(name, value, "user or any")
-    return str(value)
+MOST_USERS = 64
+"""Users that `trust` may name (core/control/trust.h)."""
+
+
+class Trust(str):
+    """The value of the setting `trust`, as text, with the numbers of the users that it names. They are looked up once:
+    later the program may have another root directory, or other limits."""
+
+    named: tuple[int, ...] = ()
+
+    def parts(self) -> tuple[bool, bool, bytes]:
+        """Returns true for every user, true for this process's user and root, and an array of the named users."""
+        from struct import pack
+
+        return self == "any", "user" in self.split(","), pack(f"={len(self.named)}I", *self.named)
+
+
+def _trust(value: Any, name: str) -> Trust:
+    if isinstance(value, Trust):
+        return value
+    listed = str(value).split(",") if isinstance(value, str | int | None) else value
+    words = [str(word).strip() for word in listed]
+    trust = Trust(",".join(words))
+    if trust == "any":
+        return trust
+    trust.named = tuple(dict.fromkeys(_user(word, name) for word in words if word != "user"))
+    if not words or len(trust.named) > MOST_USERS:
+        raise SettingError(name, value, f"{TRUST}; at most {MOST_USERS} users")
+    return trust
+
+
+TRUST = "user, any, or users by name or number, such as user,redis,999"
+
+
+def _user(word: str, name: str) -> int:
+    """Returns the number of a user. Raises SettingError if there is no such user."""
+    if word.isascii() and word.isdecimal():
+        if int(word) < (1 << 32) - 1:
+            return int(word)
+    elif word not in ("", "any"):
+        import pwd  # rarely needed
+
+        try:
+            return pwd.getpwnam(word).pw_uid
+        except (KeyError, ValueError):
+            raise SettingError(name, word, f"{TRUST}; this host has no user {word!r}") from None
+    raise SettingError(name, word, TRUST)
 
 
 class _Setting:
@@ -162,8 +205,9 @@ class Settings:
     TCP_NODELAY. False, for measurements: the two decide there too, the overflow buffer is not used, and a burst of
     `window` sends blocks until the peer reads."""
 
-    trust: str = _setting("user", _trust)
-    """The users to share memory with: "user" means the same user and root, "any" means every user of the host."""
+    trust: Trust = _setting(Trust("user"), _trust)
+    """The users to share memory with: "user" means the same user and root, "any" means every user of the host. Users
+    can be named, too: "user,redis,postgres". Both ends must trust each other."""
 
     ports_allowed: tuple[PortRange, ...] = _setting((), _ports)
     """If set, a connection moves only if one of its two ports is listed. Example: "80,8000-8100"."""
@@ -235,10 +279,19 @@ class Settings:
 _SETTINGS: dict[str, _Setting] = {name: it for name, it in vars(Settings).items() if isinstance(it, _Setting)}
 
 
+def user_namespace() -> int:
+    """Returns the number of this process's user namespace, in which users have their numbers; 0 if it is unknown."""
+    try:
+        return os.stat("/proc/self/ns/user").st_ino
+    except OSError:
+        return 0
+
+
 def text_of(settings: Settings) -> str:
     """Returns all settings in the format that interpose/settings.c reads: "name=number ...", lists with commas."""
     import struct
 
+    any_user, own_user, named = settings.trust.parts()
     ports_allowed, ports_excluded, addresses_allowed, addresses_excluded = settings.limits()
 
     def ports(array: bytes) -> str:
@@ -254,7 +307,10 @@ def text_of(settings: Settings) -> str:
         "ack_threshold": settings.ack_threshold if settings._delayed_ack else 1,
         "combine_limit": settings.combine_limit if settings.combine else 0,
         "patience_ms": int(SEEK_SECONDS * 1000),
-        "trusts_any": int(settings.trust == "any"),
+        "trusts_any": int(any_user),
+        "trusts_self": int(own_user),
+        "trusted": ",".join(str(user) for (user,) in struct.iter_unpack("=I", named)),
+        "user_namespace": user_namespace(),
         "ports_allowed": ports(ports_allowed),
         "ports_excluded": ports(ports_excluded),
         "addresses_allowed": networks(addresses_allowed),

@@ -21,7 +21,7 @@ TYPE_CHECKING = False  # type checkers take this for typing's; importing typing 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["LIBRARY", "Program", "environment", "find"]
+__all__ = ["LIBRARY", "CannotStart", "Program", "cannot_execute", "check_script", "environment", "find"]
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libfastsock.so")
 
@@ -37,15 +37,53 @@ class Program:
     """Why the program cannot use fastsock; empty if it can."""
 
 
+class CannotStart(RuntimeError):
+    """The program cannot be executed."""
+
+    def __init__(self, why: str, status: int) -> None:
+        super().__init__(why)
+        self.status = status
+        """The exit status that a shell gives: 127 if there is no such program, 126 if it cannot be executed."""
+
+
+def cannot_execute(name: str, error: OSError) -> CannotStart:
+    """Returns the error for a program that the kernel refuses to execute."""
+    exists = os.path.exists(name) if os.sep in name else shutil.which(name) is not None
+    why = error.strerror or str(error)
+    if exists and isinstance(error, FileNotFoundError):
+        why = "its interpreter or loader does not exist"
+    return CannotStart(f"{name}: {why}", 126 if exists else 127)
+
+
+def check_script(name: str) -> None:
+    """Checks a name that `find` leaves to Python. Raises CannotStart if it is none that Python can run."""
+    if name.startswith("-"):
+        return
+    if os.path.isdir(name):
+        if not os.path.exists(os.path.join(name, "__main__.py")):
+            raise CannotStart(f"{name} is a folder without a __main__.py", 126)
+    elif os.path.exists(name):
+        with open(name, "rb") as file:
+            if file.read(2) == b"#!" and b"python" not in file.readline():
+                raise CannotStart(f"{name} is not executable", 126)
+    elif os.path.splitext(name)[1] not in (".py", ".pyc", ".pyz", ".zip"):
+        raise CannotStart(f"{name}: {'no such file or directory' if os.sep in name else 'command not found'}", 127)
+
+
 def find(name: str) -> Program | None:
     """Returns the program of this name: a file, or a command on the PATH. Returns None if `python NAME` should be run:
     for a script without an interpreter line, a folder, a zip file, an option, or a name that does not exist."""
     if name.startswith("-"):
         return None
-    here = os.path.exists(name)
+    here = os.path.isfile(name) or os.path.exists(os.path.join(name, "__main__.py"))  # no mere folder: /etc has "nginx"
     path = name if here or os.sep in name else shutil.which(name)
     if path is None or not os.path.isfile(path):
         return None
+    return _program(path, here)
+
+
+def _program(path: str, here: bool, depth: int = 0) -> Program | None:
+    """Returns the program in a file, as `find`. `here`: the file was named itself."""
     with open(path, "rb") as file:
         head = file.read(256)
         if head.startswith(b"\x7fELF"):
@@ -55,7 +93,16 @@ def find(name: str) -> Program | None:
     words = head[2:].partition(b"\n")[0].decode(errors="replace").split()
     interpreters = [word for word in words if not word.startswith("-") and os.path.basename(word) != "env"]
     python = bool(interpreters) and _is_python(interpreters[0])
-    return None if python and here else Program(path, python)
+    if python and here:
+        return None
+    interpreter = shutil.which(interpreters[0]) if interpreters else None
+    found = _program(interpreter, False, depth + 1) if interpreter and depth < INTERPRETERS else None
+    refused = f"its interpreter is {interpreter}, and {found.refused}" if found and found.refused else ""
+    return Program(path, python, refused)
+
+
+INTERPRETERS = 4
+"""Scripts whose interpreter is a script: the kernel follows as many."""
 
 
 def _is_python(path: str) -> bool:
@@ -74,7 +121,7 @@ def _refusal(path: str, file: BinaryIO) -> str:
         return "it is setuid or has capabilities, so the loader ignores LD_PRELOAD"
     try:
         loader, sections = _elf(file)
-    except (struct.error, ValueError):
+    except (struct.error, ValueError, IndexError):
         return "it is not a 64-bit ELF program for this CPU"
     if sections & GO_SECTIONS:
         return "Go programs call the kernel directly"

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 
 from fastsock import config, fd_handoff, monkeypatch_conflicts, socket_class
-from fastsock._native import os_calls, registry
+from fastsock._native import forking, os_calls, registry
 from fastsock.import_hooks import forget, when_imported
 from fastsock.observability import INFO, WARNING, event
 
@@ -40,9 +40,9 @@ TABLE: tuple[tuple[Any, str, Any], ...] = (
     (os, "closerange", os_calls.closerange),
     (os, "dup", os_calls.dup),
     (os, "dup2", os_calls.dup2),
-    (os, "_exit", registry._exit),
-    (os, "fork", registry.fork),
-    (os, "forkpty", registry.forkpty),
+    (os, "_exit", forking._exit),
+    (os, "fork", forking.fork),
+    (os, "forkpty", forking.forkpty),
     (os, "execv", fd_handoff.execv),
     (os, "execve", fd_handoff.execve),
     (os, "posix_spawn", fd_handoff.posix_spawn),
@@ -95,7 +95,7 @@ def patch(**settings: Any) -> None:
         event(WARNING, "fastsock.declined", because=f"{other} has replaced the socket module")
         return
     # Our functions call these even after unpatch(): other code may have wrapped ours, as gevent wraps os.fork.
-    registry.keep_beneath(os.fork, os.forkpty, os._exit)
+    forking.keep_beneath(os.fork, os.forkpty, os._exit)
     for module, name, replacement in TABLE:
         _originals[module, name] = getattr(module, name)
         setattr(module, name, replacement)
@@ -182,7 +182,7 @@ def _imported_before() -> list[str]:
 
 # Independent of patch(), as forked processes inherit explicit fastsock.socket objects too.
 os.register_at_fork(
-    before=registry.before_fork,
-    after_in_child=registry.after_fork_in_child,
-    after_in_parent=registry.after_fork_in_parent,
+    before=forking.before_fork,
+    after_in_child=forking.after_fork_in_child,
+    after_in_parent=forking.after_fork_in_parent,
 )

@@ -1,29 +1,30 @@
-"""The Python side of the path policy: passes settings to the core, names the reasons, and logs events.
+"""The Python side of the path policy: passes settings to the core, and logs events.
 
 The two ends find each other in the core (core/rendezvous): eligibility.c decides if a connection may look for its
-peer, and under which name; connector.c takes the steps. The core reports the result to this module. The search does not
-depend on which end accepted, so it works for sockets from any source."""
+peer, and under which name; connector.c takes the steps. The core reports the result to this module. The search does
+not depend on which end accepted, so it works for sockets from any source."""
 
 from __future__ import annotations
 
 import os
 import sys
+from types import SimpleNamespace
 
 from fastsock import config
 from fastsock._native import control
 from fastsock._native.registry import (
-    REASONS as NUMBERS,
+    REASONS as TEXTS,
 )
 from fastsock._native.registry import (
     Endpoint,
     decide,
     install_policy,
     is_served_below,
-    name_reasons,
     set_beginning,
     set_limits,
     set_poll_budget,
     set_terms,
+    set_trust,
 )
 from fastsock.observability import INFO, WARNING, detail, event
 
@@ -31,40 +32,17 @@ TYPE_CHECKING = False  # type checkers take this for typing's; importing typing 
 if TYPE_CHECKING:
     from fastsock.statistics import Path
 
-__all__ = ["Reason", "give_back_descriptors", "leave", "path_from", "report_violation", "start_thread_again"]
+__all__ = ["Reason", "leave", "path_from", "report_violation", "start_thread_again"]
 
 
-class Reason:
-    """Texts of the reasons why a connection is on kernel TCP. core/wire/reasons.h numbers them under the same names."""
-
-    FEW = "too few operations"
-    SEEKING = "looking for the peer"
-    EXCLUDED = "address or port excluded"
-    REMOTE = "peer on another host"
-    PEER = "peer does not use fastsock"
-    UNTRUSTED = "peer belongs to another user"
-    NAME = "name taken by another process"
-    REFUSED = "peer refused"
-    OPTION = "unsupported socket option"
-    POLLED = "descriptor may be polled"
-    DETACHED = "descriptor detached"
-    BACK = "returned to kernel TCP, or nothing sent yet"
-    OVERRIDDEN = "socket subclass overrides recv or send"
-    HANDED_OUT = "descriptor handed out"
-    FORKED = "shared with another process"
-    MEMORY_CAP = "memory cap reached"
-    RESOURCES = "out of memory or descriptors"
-    ENDING = "ended before it could move"
-    VIOLATION = "protocol violation"
-    VERSION = "peer speaks another version of the protocol"
-    UNPAID = "sessions too short to pay"
-
-
+Reason = SimpleNamespace(**TEXTS)
+"""Texts of the reasons why a connection is on kernel TCP, such as `Reason.FEW`. They are listed in
+core/include/fastsock_types.h."""
 DISABLED = "disabled by settings"
 FOREIGN = "not a fastsock socket"
 """The reason that `path_of` gives for a socket without an endpoint."""
 
-REASONS: tuple[str, ...] = tuple(getattr(Reason, name) for name in sorted(NUMBERS, key=NUMBERS.__getitem__))
+REASONS: tuple[str, ...] = tuple(TEXTS.values())
 """The texts in the order of their numbers, from 1 on. `fastsock ss` receives the numbers."""
 
 _warned_of: set[str] = set()
@@ -93,9 +71,9 @@ def _apply(settings: config.Settings) -> None:
         settings._combine_when_full,
         settings.memory_cap,
         config.SEEK_SECONDS,
-        settings.trust == "any",
         _moves_polled(settings),
     )
+    set_trust(*settings.trust.parts())
     set_limits(*settings.limits())
 
 
@@ -151,17 +129,6 @@ def fork_is_over() -> None:
 # ---- called by the rest of the package -----------------------------------------------------------------------
 
 
-def give_back_descriptors(endpoints: list[Endpoint]) -> bool:
-    """Called when the program is out of descriptors. Ends the searches for peers, which use some. Returns true if there
-    were any."""
-    gave = False
-    for endpoint in endpoints:
-        if endpoint.searching and not endpoint.attached:
-            decide(endpoint, Reason.RESOURCES)
-            gave = True
-    return gave
-
-
 def leave(endpoint: Endpoint) -> bool:
     """Takes a connection back to kernel TCP, before other code reads and writes its descriptor. Returns false, and logs
     an event, if resources are missing."""
@@ -195,6 +162,5 @@ def path_from(standing: tuple[bool, bool, bool, str]) -> Path:
     return Path("ring", "both directions" if sending and receiving else "sending" if sending else "receiving")
 
 
-name_reasons(("", *REASONS))
 install_policy(sys.modules[__name__])
 config.on_change(_apply)

@@ -93,12 +93,7 @@ class socket(_Kernel, metaclass=_Class):
 
     # Used by the native calls (socket_lifecycle.install).
     _NOTED = _KEEPS_KERNEL | _FLOW
-    _report_violation = staticmethod(path_events.report_violation)
     _leave_rights = staticmethod(fd_handoff.leave_rights)
-
-    @staticmethod
-    def _give_back() -> bool:
-        return path_events.give_back_descriptors(registry.endpoints())
 
     @staticmethod
     def _is_tls(sock: _Kernel) -> bool:
@@ -302,7 +297,7 @@ def _number_in(args: tuple[Any, ...]) -> int | None:
 def _made_room(error: OSError) -> bool:
     """Returns true if a call failed for lack of descriptors and fastsock has freed some, so the call can be
     repeated."""
-    return error.errno in (errno.EMFILE, errno.ENFILE) and socket._give_back()
+    return error.errno in (errno.EMFILE, errno.ENFILE) and registry.give_back_descriptors()
 
 
 def _dup(fd: int) -> int:

@@ -3,19 +3,20 @@
  * Responsible for: who these are, and that the connection has left before. Never: how it leaves (core/rendezvous/endpoint.c). */
 #include "interpose.h"
 
+
 static int list_numbers(void *whose, int *numbers, int room) { return ip_numbers_of(whose, numbers, room); }
 
 int ip_leave_ring(struct ip_socket *s) {
     struct fs_call call;
-    int64_t bridge;
+    int64_t bridge = 0;
     int error = errno, left = -EINTR;
     ip_lock();
-    int inside = s->opened && ip_hold(s, &call);
-    while (inside && left == -EINTR) left = fs_path_fall_back(&s->path, &s->c, &(struct fs_fallback_hooks){list_numbers, NULL, &s->thing}, &bridge);
-    if (inside && left != FS_CANNOT_FALL_BACK) {
-        fs_poller_after_leave(&s->pollable);
-        ip_settle(s);
-    }
+    int inside = s->opened && ip_hold(s, &call), undecided = inside && fs_path_is_undecided(ip_conn(s));
+    while (inside && left == -EINTR) left = fs_fall_back(ip_conn(s), &(struct fs_fallback_hooks){list_numbers, NULL, &s->thing}, &bridge);
+    if (inside && left != FS_CANNOT_FALL_BACK) ip_settle(s);
+    if (undecided && !fs_path_is_undecided(ip_conn(s))) ip_report_path(s);
+    if (bridge) ip_report(s, "fastsock.bridge", "how", "by a bridge process");
+    if (inside && left == FS_CANNOT_FALL_BACK) ip_report(s, "fastsock.stays_on_ring", "why", "no descriptor or process is left");
     ip_unlock();
     if (inside) ip_end(s, &call);
     errno = error;

@@ -5,43 +5,31 @@
  * Never: slots (relocations.c), settings. */
 #include "interpose.h"
 
+#ifndef FS_BUILD /* (setup.py says it: no package takes the library of another build) */
+#define FS_BUILD ""
+#endif
+
 const char fs_build[] = FS_BUILD;
 
-static struct { /* the front end that the core had before */
-    struct fs_host host;
-    struct fs_counters *ended;
-    int (*count_child)(int by);
-} before;
 static int installed; /* 0: preloaded, for as long as the process lives */
+static fs_word32 serving; /* the core's front end is this one. With the lock */
 
-int fs_libc_serves(void) { return ip_is_active(); }
+int fs_libc_serves(void) { return ip_load_relaxed(&serving) != 0; }
 
-/* What is done once. 0, or it has failed. */
-static int begin(void) {
+static struct fs_front_end front = {.unlock = ip_let_go, .lock = ip_take_again, .each = ip_each_connection};
+
+/* Returns 0, or it has failed. */
+static int serve(void) {
     static int begun;
-    if (begun) return 0;
-    before.count_child = fs_count_child_of_front;
-    if (ip_begin_forks()) return -1;
-    fs_atfork_install(before.count_child);
-    ip_begin_signals();
-    ip_begin_own_numbers();
-    ip_begin_readiness();
+    ip_own_process = getpid();
     fs_set_backlog(SOMAXCONN);
+    if (!begun) ip_begin_readiness(&front);
+    /* (The core's handlers of forks are installed first, so that ours have announced a fork before they run.) */
+    if (fs_begin(&front) || (!begun && ip_begin_forks())) return -1;
     begun = 1;
+    ip_store_relaxed(&serving, 1);
+    ip_store_relaxed(&ip_activity, IP_TAKING);
     return 0;
-}
-
-static void serve(void) {
-    fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_ns = fs_pid_ns();
-    before.host = fs_host;
-    before.ended = fs_ended_counters;
-    before.count_child = fs_count_child_of_front;
-    ip_begin_lock();
-    fs_ended_counters = &ip_totals;
-    fs_atfork_install(ip_count_child);
-    fs_store_sc(&ip_active, 1);
-    fs_store_sc(&ip_taking, 1);
 }
 
 __attribute__((constructor)) static void start(void) {
@@ -49,26 +37,29 @@ __attribute__((constructor)) static void start(void) {
     const char *settings = ip_given_settings();
     if (!settings) return;
     ip_read_settings(settings);
-    if (!begin()) serve();
+    if (!serve()) ip_begin_report();
 }
 
 const char *fs_libc_install(const char *settings) {
     int error = errno;
     ip_lock();
     const char *why = NULL;
-    if (ip_is_active()) { /* its end was asked for and has not come: it goes on */
+    if (fs_libc_serves()) { /* its end was asked for and has not come: it goes on */
         ip_read_settings(settings);
-        fs_store_sc(&ip_taking, 1);
-    } else if (begin()) {
-        why = "out of memory: cannot register fork handlers";
+        if (ip_is_active()) ip_store_relaxed(&ip_activity, IP_TAKING);
     } else {
         why = ip_put_in_place();
         if (!why) {
             ip_read_settings(settings);
             ip_threaded = 1;
             installed = 1;
-            serve();
-            ip_wrap_handlers();
+            if (serve()) {
+                fs_end();
+                ip_take_out_of_place();
+                why = "out of memory: cannot register fork handlers";
+            } else {
+                ip_wrap_handlers();
+            }
         }
     }
     ip_unlock();
@@ -81,7 +72,7 @@ const char *fs_libc_install(const char *settings) {
 static int needed;
 
 static void look_at_socket(struct ip_socket *s) { needed |= s->opened; }
-static void look_at_epoll(struct ip_epoll *e) { needed |= fs_load_relaxed(&e->poller) != NULL; }
+static void look_at_epoll(struct ip_epoll *e) { needed |= ip_load_relaxed(&e->poller) != NULL; }
 
 static void forget_records(void) {
     for (int fd = 0; fd <= ip_highest(); fd++) {
@@ -103,18 +94,17 @@ void ip_end_if_unneeded(void) {
     ip_each_epoll(look_at_epoll);
     if (needed) return;
     ip_unwrap_handlers();
-    fs_store_sc(&ip_active, 0);
+    ip_store_relaxed(&ip_activity, IP_INACTIVE);
     ip_take_out_of_place();
     forget_records();
     ip_forget_own_numbers();
-    fs_host = before.host;
-    fs_ended_counters = before.ended;
-    fs_atfork_install(before.count_child);
+    fs_end();
+    ip_store_relaxed(&serving, 0);
 }
 
 void fs_libc_uninstall(void) {
     ip_lock();
-    if (installed) fs_store_sc(&ip_taking, 0);
+    if (installed && ip_is_active()) ip_store_relaxed(&ip_activity, IP_KEEPING);
     ip_end_if_unneeded();
     ip_unlock();
 }

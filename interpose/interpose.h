@@ -14,14 +14,24 @@
 
 #include "libc_functions.h" /* first */
 
-#include "include/fastsock.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "atomics.h"
+#include "fastsock.h"
 #include "libc_front.h"
-#include "ready/ready.h"
 
 #pragma GCC visibility push(hidden) /* what this library shows is what the C library shows (exports.map) */
 
 enum { IP_NUMBERS = 1 << 20 }; /* descriptors from here on are the kernel's alone */
 
+#define IP_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define IP_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define ip_unlikely(condition) __builtin_expect(!!(condition), 0)
 #define ip_likely(condition) __builtin_expect(!!(condition), 1)
 
@@ -40,51 +50,55 @@ struct ip_thing {
     int numbers;    /* of this process that lead here. With the lock */
 };
 
+/* Its connection lies behind it (ip_conn). */
 struct ip_socket {
-    struct ip_thing thing;
+    _Alignas(64) struct ip_thing thing;
     fs_word32 nonblocking; /* O_NONBLOCK, as this process has set it; relaxed */
-    int opened;            /* `c` was opened, and is not released yet */
-    struct fs_connection c;
-    struct fs_path path;
-    struct fs_pollable pollable;
-    struct fs_session_stats *service; /* what is known of its service; NULL: nothing */
-    struct ip_socket *next;      /* that nobody has */
+    int opened;            /* the connection was opened, and is not released yet */
+    struct ip_socket *next; /* that nobody has */
 };
 
 struct ip_epoll {
     struct ip_thing thing;
     int number;
     int exposed; /* somebody waits on the number. With the lock */
-    fs_atomic_ptr(struct fs_poller) poller; /* NULL: its calls are the kernel's as they are */
+    ip_atomic_ptr(struct fs_poller) poller; /* NULL: its calls are the kernel's as they are */
     struct ip_epoll *next;
 };
 
-extern fs_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS];
-extern fs_word32 ip_active; /* connections are served in this process. With the lock */
-extern fs_word32 ip_taking; /* new ones are too. With the lock */
+extern ip_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS];
 
-static inline int ip_is_active(void) { return fs_load_relaxed(&ip_active) != 0; }
-static inline int ip_is_taking(void) { return fs_load_relaxed(&ip_taking) != 0; }
+/* What this front end does in the process (install.c, ip_before_filter). Changes with the lock; relaxed: the calls of other threads that it
+ * ends go on as they have begun. */
+extern fs_word32 ip_activity;
+enum { IP_INACTIVE, IP_KEEPING /* serves what there is */, IP_TAKING /* and new connections */ };
+
+static inline int ip_is_active(void) { return ip_load_relaxed(&ip_activity) != IP_INACTIVE; }
+static inline int ip_is_taking(void) { return ip_load_relaxed(&ip_activity) == IP_TAKING; }
 
 /* What a number means, or NULL. */
 static inline struct ip_thing *ip_thing_at(int fd) {
     if (ip_unlikely((unsigned)fd >= IP_NUMBERS)) return NULL;
     /* SYNC: number - pairs with ip_set_number: the record is whole. */
-    return fs_load_acquire(&ip_things[fd]);
+    return ip_load_acquire(&ip_things[fd]);
 }
 
 /* True if the number is that of a TCP socket or an epoll instance. */
 static inline int ip_is_known(int fd) { return ip_unlikely(ip_thing_at(fd) != NULL); }
 
-static inline int ip_is(const struct ip_thing *thing, enum ip_kind kind) { return fs_load_own32(&thing->kind) == kind; }
+static inline int ip_is(const struct ip_thing *thing, enum ip_kind kind) { return ip_load_relaxed(&thing->kind) == kind; }
 
-static inline struct ip_socket *ip_socket_of(struct fs_connection *c) {
-    return (struct ip_socket *)(void *)((char *)c - offsetof(struct ip_socket, c));
-}
+static inline struct fs_connection *ip_conn(const struct ip_socket *s) { return (struct fs_connection *)(void *)(s + 1); }
+static inline struct ip_socket *ip_socket_of(struct fs_connection *c) { return (struct ip_socket *)(void *)c - 1; }
 
-/* Numbers of the core's are known from their making on, and closed by nobody else, while this front end is active. */
-void ip_begin_own_numbers(void);
+/* What the core calls to make and close its own numbers: they are known from their making on, and closed by nobody else, while this front end
+ * is active. */
+int ip_make_own(int fd, int what, long argument);
+int ip_close_own(int fd);
 void ip_forget_own_numbers(void);
+
+extern struct fs_calls ip_calls; /* what the core calls: no cancellation points */
+void ip_tell_core(void);
 
 /* True if the number is the core's. */
 static inline int ip_is_ours(int fd) {
@@ -126,40 +140,63 @@ void ip_each_epoll(void (*body)(struct ip_epoll *e));
 struct ip_thread {
     int busy;       /* handlers of the program are put off */
     int has_lock;   /* how often */
-    int may_sleep;  /* the next sleep of the core is a call's wait: handlers run meanwhile */
-    int pending;    /* handlers that were put off */
+    int may_sleep;  /* the next sleep of the core is a call's wait (ip_sleep) */
+    int pending;    /* something is put off: handlers, */
+    int cancelled;  /* or the thread's end */
     uint32_t ran;   /* handlers that ran in this thread, */
     uint32_t ended; /* and those of them that end a call (no SA_RESTART) */
 };
 extern __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
 extern int ip_threaded; /* the program has made threads */
 
-void ip_run_handlers(void); /* those that were put off. Not while busy */
+void ip_run_handlers(void); /* what was put off. Not while busy */
 
 static inline void ip_enter(void) {
     ip_thread.busy++;
-    fs_compiler_barrier();
+    ip_compiler_barrier();
 }
 static inline void ip_leave(void) {
-    fs_compiler_barrier();
+    ip_compiler_barrier();
     if (--ip_thread.busy == 0 && ip_unlikely(ip_thread.pending)) ip_run_handlers();
 }
 
 void ip_lock(void);
 void ip_unlock(void);
-void ip_begin_lock(void); /* it is what the core lets go while it waits for others */
+void *ip_let_go(void);    /* while the core waits for others */
+void ip_take_again(void *held);
 
-/* The thread is about to sleep: its handlers may run. True if one did, and the thread must not sleep. Until ip_close_window. */
-int ip_open_window(void);
-void ip_close_window(void);
+/* A system call in which the thread sleeps, and -errno. The program's handlers may run in it: if one that was put off does so first, there is no
+ * call, and -EINTR. A thread that is cancelled in it (pthread_cancel) ends when it is no more inside. */
+long ip_sleep(long number, const long a[6]);
 
-void ip_begin_signals(void); /* the functions that the core sleeps with open the window */
+extern fs_word32 ip_cancels; /* the program has cancelled threads; relaxed */
+
+/* Where a call begins that need not sleep. Not inside. */
+static inline void ip_cancellation_point(void) {
+    if (ip_unlikely(ip_load_relaxed(&ip_cancels)) && !ip_thread.busy) pthread_testcancel();
+}
 
 void ip_wrap_handlers(void);   /* those that the program has set before */
 void ip_unwrap_handlers(void); /* the kernel gets back all of the program's */
 
 /* True in the process that this front end serves; a child of vfork runs in its memory and is none. */
-static inline int ip_is_own_process(void) { return (uint32_t)getpid() == fs_own_pid; }
+extern pid_t ip_own_process;
+static inline int ip_is_own_process(void) { return !ip_is_active() || getpid() == ip_own_process; }
+
+/* The monotonic time, ns. */
+static inline int64_t ip_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
+static inline int ip_makes_process(uint64_t flags) { return ip_is_active() && !(flags & (CLONE_VM | CLONE_SETTLS)); }
+
+/* The program is about to filter its system calls (seccomp(2)). */
+void ip_before_filter(void);
+
+long ip_fork_by_number(long number, const long a[6]); /* the call is one that forks */
 
 /* ---- calls on a connection -------------------------------------------------------------------------------------------- */
 
@@ -176,7 +213,7 @@ static inline struct ip_socket *ip_begin(int fd, struct fs_call *call) {
 /* Begins a call on a socket that the caller knows to stay, until ip_end. 0: it is not open. */
 static inline int ip_hold(struct ip_socket *s, struct fs_call *call) {
     ip_enter();
-    if (fs_call_enter(&s->c, call)) return 1;
+    if (fs_call_enter(ip_conn(s), call)) return 1;
     ip_leave();
     return 0;
 }
@@ -205,20 +242,12 @@ void ip_take_step(struct ip_socket *s);
 
 /* Counts an operation of the program, and lets an undecided connection take its next step. */
 static inline void ip_operate(struct ip_socket *s) {
-    struct fs_path *o = &s->path;
-    o->operations++; /* (of two threads that count at once one may be missed) */
-    if (fs_is_undecided(o) && !fs_is_in_kernel(&s->c) &&
-        (o->listing_state ? fs_load_relaxed(o->listing_state) != FS_LISTING_WAITING : o->operations >= o->next))
-        ip_take_step(s);
+    if (ip_unlikely(fs_operate(ip_conn(s)))) ip_take_step(s);
 }
 
 void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its path. With the lock */
-void ip_release(struct ip_socket *s);
 void ip_forget_number(int fd);       /* the program closes it, or is about to have it mean something else */
 void ip_also_means(int fd, int made); /* `made` means what `fd` means */
-void ip_say_goodbye(struct ip_socket *s);
-
-extern struct fs_counters ip_totals;
 
 /* What is known of the sessions at a listener's number, or with a port. With the lock. */
 struct fs_session_stats *ip_sessions_of_listener(int fd);
@@ -243,7 +272,21 @@ int ip_leave_ring(struct ip_socket *s);
 void ip_leave_number(int fd); /* the same, if the number means a connection */
 void ip_leave_inherited(void); /* of every connection that a program inherits which is started now */
 
-void ip_begin_readiness(void);
+/* What pollers ask of a front end, in its description. */
+void ip_begin_readiness(struct fs_front_end *front);
+
+/* ---- its own beginning and end --------------------------------------------------------------------------------------------- */
+
+int ip_begin_forks(void); /* 0, or it has failed */
+void ip_each_connection(void (*body)(struct fs_connection *c)); /* that is open. With the lock */
+extern fs_word32 ip_filtered; /* the program has filtered its system calls: the core makes those alone that a filter may know */
+
+/* Puts the functions in place of the C library's in all loaded objects: NULL, or why that is not possible. */
+const char *ip_put_in_place(void);
+void ip_take_out_of_place(void);
+void ip_look_again(void); /* at objects that were loaded since, and at slots that the loader has filled since. Without the lock */
+
+void ip_end_if_unneeded(void); /* the end of the front end, if it was asked for and nothing needs it any more. With the lock */
 
 /* ---- settings ------------------------------------------------------------------------------------------------------------- */
 
@@ -255,6 +298,15 @@ extern struct ip_settings ip_settings;
 void ip_read_settings(const char *text); /* as FASTSOCK_RUN_SETTINGS has them */
 const char *ip_given_settings(void); /* for a process that the library was preloaded in; NULL: it is not to be served */
 void ip_write_statistics(void);
+
+/* ---- the report for `fastsock doctor` (report.c). These do nothing if nobody watches -------------------------------------- */
+
+void ip_begin_report(void);
+void ip_end_report(void);
+void ip_report_path(struct ip_socket *s); /* the path of a connection is decided. Inside */
+void ip_report(struct ip_socket *s, const char *event, const char *name, const char *value); /* of fastsock/run_report.py. Inside */
+void ip_report_error(struct ip_socket *s, const char *event, int failed); /* -errno */
+void ip_report_broken(struct ip_socket *s); /* the connection was reset, by a fault of the peer or of this side. Inside */
 
 #pragma GCC visibility pop
 

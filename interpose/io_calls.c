@@ -13,11 +13,11 @@ enum {
 /* Most descriptors are none of ours: what they cost stands in a function of its own, which needs no frame. */
 
 static int64_t received(struct ip_socket *s, void *into, size_t room, int flags) {
-    return ip_receive(s, into, FS_MIN(room, (size_t)SSIZE_MAX), flags);
+    return ip_receive(s, into, IP_MIN(room, (size_t)SSIZE_MAX), flags);
 }
 
 static int64_t sent(struct ip_socket *s, const void *data, size_t length, int flags) {
-    return ip_send(s, data, FS_MIN(length, (size_t)SSIZE_MAX), flags);
+    return ip_send(s, data, IP_MIN(length, (size_t)SSIZE_MAX), flags);
 }
 
 static __attribute__((noinline)) ssize_t read_on(int fd, void *into, size_t room) {
@@ -103,22 +103,22 @@ static int64_t receive_pieces(struct ip_socket *s, const struct iovec *v, size_t
     int64_t sum = 0, length = length_of(v, count);
     if (length <= 0) return length;
     if (flags & MSG_PEEK && count > 1) { /* a look goes from the beginning each time: one look, and then its pieces */
-        size_t at = 0, most = FS_MIN((size_t)length, (size_t)1 << 20);
-        char *all = fs_system.malloc(most);
+        size_t at = 0, most = IP_MIN((size_t)length, (size_t)1 << 20);
+        char *all = malloc(most);
         if (!all) return -ENOMEM;
         sum = received(s, all, most, flags);
         for (size_t i = 0; i < count && (int64_t)at < sum; i++) {
-            size_t part = FS_MIN(v[i].iov_len, (size_t)sum - at);
+            size_t part = IP_MIN(v[i].iov_len, (size_t)sum - at);
             memcpy(v[i].iov_base, all + at, part);
             at += part;
         }
-        fs_system.free(all);
+        free(all);
         return sum;
     }
     for (size_t i = 0; i < count; i++) {
         if (!v[i].iov_len) continue;
         int64_t got = received(s, v[i].iov_base, v[i].iov_len, sum && !(flags & MSG_WAITALL) ? flags | MSG_DONTWAIT : flags);
-        if (got < 0) return fs_end_partial(&s->c, sum, got == -EINTR && sum ? -EAGAIN : got);
+        if (got < 0) return fs_end_partial(ip_conn(s), sum, got == -EINTR && sum ? -EAGAIN : got);
         sum += got;
         if ((size_t)got < v[i].iov_len) break;
     }
@@ -132,18 +132,18 @@ static int64_t send_pieces(struct ip_socket *s, const struct iovec *v, size_t co
     if (!count) return sent(s, "", 0, flags);
     if (count == 1) return sent(s, v->iov_base, v->iov_len, flags);
     if (length <= GATHERED || flags & MSG_OOB) {
-        char *all = length <= GATHERED ? together : fs_system.malloc((size_t)length);
+        char *all = length <= GATHERED ? together : malloc((size_t)length);
         size_t at = 0;
         if (!all) return -ENOMEM;
         for (size_t i = 0; i < count; at += v[i++].iov_len) memcpy(all + at, v[i].iov_base, v[i].iov_len);
         sum = sent(s, all, (size_t)length, flags);
-        if (all != together) fs_system.free(all);
+        if (all != together) free(all);
         return sum;
     }
     for (size_t i = 0; i < count; i++) {
         if (!v[i].iov_len) continue;
         int64_t part = sent(s, v[i].iov_base, v[i].iov_len, flags);
-        if (part < 0) return sum ? fs_end_partial(&s->c, sum, part) : part;
+        if (part < 0) return sum ? fs_end_partial(ip_conn(s), sum, part) : part;
         sum += part;
         if ((size_t)part < v[i].iov_len) break;
     }
@@ -226,7 +226,7 @@ int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct
     struct fs_call call;
     struct ip_socket *s = flags & ~(OURS | MSG_WAITFORONE) ? NULL : ip_begin(fd, &call);
     if (!s) return real.recvmmsg(fd, messages, count, flags, time);
-    int64_t deadline = time ? fs_now() + (int64_t)time->tv_sec * 1000000000 + time->tv_nsec : -1, got = 0;
+    int64_t deadline = time ? ip_now() + (int64_t)time->tv_sec * 1000000000 + time->tv_nsec : -1, got = 0;
     unsigned done = 0;
     while (done < count) {
         int one = flags & ~MSG_WAITFORONE;
@@ -234,9 +234,9 @@ int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct
         got = receive_message(s, &messages[done].msg_hdr, one);
         if (got < 0) break;
         messages[done++].msg_len = (unsigned)got;
-        if (got == 0 || (deadline >= 0 && fs_now() >= deadline)) break;
+        if (got == 0 || (deadline >= 0 && ip_now() >= deadline)) break;
     }
-    return (int)ip_end_with(s, &call, done ? fs_end_partial(&s->c, done, got < 0 ? got : -EAGAIN) : got);
+    return (int)ip_end_with(s, &call, done ? fs_end_partial(ip_conn(s), done, got < 0 ? got : -EAGAIN) : got);
 }
 
 int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
@@ -253,7 +253,7 @@ int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
         if (part < 0) break;
         messages[done++].msg_len = (unsigned)part;
     }
-    return (int)ip_end_with(s, &call, done ? fs_end_partial(&s->c, done, part < 0 ? part : -EAGAIN) : part);
+    return (int)ip_end_with(s, &call, done ? fs_end_partial(ip_conn(s), done, part < 0 ? part : -EAGAIN) : part);
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------------------------ */
@@ -264,11 +264,11 @@ enum { PIECE = 65536, MOST = 0x7ffff000 }; /* MOST: bytes of one call (MAX_RW_CO
 static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count) {
     char piece[PIECE];
     int64_t sum = 0, result = 0;
-    off_t position = at ? *at : fs_system.lseek(from, 0, SEEK_CUR);
+    off_t position = at ? *at : lseek(from, 0, SEEK_CUR);
     if (position < 0) return at || errno == ESPIPE ? -EINVAL : -errno;
-    count = FS_MIN(count, (size_t)MOST);
+    count = IP_MIN(count, (size_t)MOST);
     while ((size_t)sum < count) {
-        int64_t got = fs_system.pread(from, piece, FS_MIN(count - (size_t)sum, sizeof piece), position);
+        int64_t got = ip_calls.pread(from, piece, IP_MIN(count - (size_t)sum, sizeof piece), position);
         if (got <= 0) {
             result = got < 0 ? -errno : 0;
             break;
@@ -278,10 +278,11 @@ static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count)
         sum += result;
         position += result;
         if (result < got) break;
+        ip_operate(s); /* a long send moves on its way */
     }
     if (at) *at = position;
-    else fs_system.lseek(from, position, SEEK_SET);
-    return sum ? fs_end_partial(&s->c, sum, result < 0 ? result : -EAGAIN) : result;
+    else lseek(from, position, SEEK_SET);
+    return sum ? fs_end_partial(ip_conn(s), sum, result < 0 ? result : -EAGAIN) : result;
 }
 
 ssize_t sendfile(int to, int from, off_t *at, size_t count) {

@@ -2,7 +2,7 @@
 #ifndef FASTSOCK_LIBC_FRONT_H
 #define FASTSOCK_LIBC_FRONT_H
 
-#include "ring/ring.h"
+#include "fastsock.h"
 
 /* The headers of the core that the library was compiled with. A package of another build cannot use it. */
 extern const char fs_build[];
@@ -25,7 +25,7 @@ struct fs_libc_path {
 /* The path of the connection behind a number. 0: the number means none. */
 int fs_libc_path(int fd, struct fs_libc_path *path);
 
-/* Adds the counters of all connections that this front end serves or has served. */
-void fs_libc_add_counters(struct fs_counters *sum);
+/* Sets `sum` to the counters of all connections that this front end serves or has served. */
+void fs_libc_sum_counters(struct fs_counters *sum);
 
 #endif

@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -88,10 +89,15 @@
                           char *const *arguments, char *const *environment), (made, file, actions, how, arguments, environment)) \
     E(int, system, (const char *command), (command)) \
     E(FILE *, popen, (const char *command, const char *mode), (command, mode)) \
+    E(pid_t, _Fork, (void), ()) \
+    E(int, clone, (int (*function)(void *), void *stack, int flags, void *argument, void *parent_tid, void *tls, void *child_tid), \
+      (function, stack, flags, argument, parent_tid, tls, child_tid)) \
     E(int, pthread_create, (pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument), \
       (thread, how, body, argument)) \
+    E(int, pthread_cancel, (pthread_t thread), (thread)) \
     E(void, _exit, (int status), (status)) \
     E(void, quick_exit, (int status), (status)) \
+    E(int, prctl, (int what, unsigned long a, unsigned long b, unsigned long c, unsigned long d), (what, a, b, c, d)) \
     /* signals */ \
     E(int, sigaction, (int number, const struct sigaction *how, struct sigaction *before), (number, how, before))
 
@@ -106,6 +112,7 @@ extern struct fs_real real;
 
 /* Looks all of them up, and has the core call them. Once; the first constructor does so, or who calls before it. */
 void fs_set_lookup(void);
+
 
 /* Calls the kernel as syscall(2) does, but returns -errno. */
 long fs_call_kernel(long number, const long a[6]);

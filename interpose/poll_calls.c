@@ -13,14 +13,20 @@ static void end_call(struct fs_connection *c, struct fs_call *call) {
     ip_end(ip_socket_of(c), call);
 }
 
-static int before_sleep(void) { return ip_open_window(); }
-static void after_sleep(void) { ip_close_window(); }
+static int before_sleep(void) {
+    ip_thread.may_sleep = 1;
+    return 0;
+}
+static void after_sleep(void) { ip_thread.may_sleep = 0; }
 static int is_interrupted(void) { return ip_thread.pending; }
 static void end_poller(void *poller) { fs_poller_end(poller); }
 
-void ip_begin_readiness(void) {
-    fs_poller_host = (struct fs_poller_host){end_call, before_sleep, after_sleep, is_interrupted};
-    fs_pollers_begin();
+void ip_begin_readiness(struct fs_front_end *front) {
+    front->polls = 1;
+    front->end_call = end_call;
+    front->before_sleep = before_sleep;
+    front->after_sleep = after_sleep;
+    front->is_interrupted = is_interrupted;
     has_key = pthread_key_create(&poller_key, end_poller) == 0;
 }
 
@@ -59,7 +65,7 @@ int epoll_create(int size) { return made(real.epoll_create(size)); }
 int epoll_create1(int flags) { return made(real.epoll_create1(flags)); }
 
 /* SYNC: poller - pairs with poller_for: it is whole. */
-static struct fs_poller *poller_of(struct ip_epoll *e) { return fs_load_acquire(&e->poller); }
+static struct fs_poller *poller_of(struct ip_epoll *e) { return ip_load_acquire(&e->poller); }
 
 static struct fs_poller *poller_for(struct ip_epoll *e, int *failed) {
     struct fs_poller *p = poller_of(e);
@@ -70,7 +76,7 @@ static struct fs_poller *poller_for(struct ip_epoll *e, int *failed) {
         p = fs_poller_new(e->number, failed);
         if (p && e->exposed) fs_poller_expose(p);
         /* SYNC: poller - pairs with poller_of. */
-        if (p) fs_store_release(&e->poller, p);
+        if (p) ip_store_release(&e->poller, p);
     }
     ip_unlock();
     return p;
@@ -100,14 +106,15 @@ int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
     if (!p && !s && !(what != EPOLL_CTL_DEL && event && fs_is_poller_data(event->data.u64))) return real.epoll_ctl(epoll, what, fd, event);
     ip_enter();
     if (!p) p = poller_for(e, &failed);
-    int done = p ? fs_poller_ctl(p, what, fd, s ? &s->pollable : NULL, event) : failed;
+    int done = p ? fs_poller_ctl(p, what, fd, s ? fs_pollable_of(ip_conn(s)) : NULL, event) : failed;
     ip_leave();
     return result_of(done);
 }
 
-static int wait_on(struct fs_poller *p, struct epoll_event *events, int most, int64_t patience, const sigset_t *mask) {
+static int wait_on(struct fs_poller *p, int epoll, struct epoll_event *events, int most, int64_t patience, const sigset_t *mask) {
+    ip_cancellation_point();
     ip_enter();
-    int done = fs_poller_wait(p, events, most, patience, mask);
+    int done = fs_poller_wait(p, epoll, events, most, patience, mask);
     ip_leave();
     return result_of(done);
 }
@@ -115,13 +122,13 @@ static int wait_on(struct fs_poller *p, struct epoll_event *events, int most, in
 int epoll_wait(int epoll, struct epoll_event *events, int most, int milliseconds) {
     struct ip_epoll *e = ip_epoll_at(epoll);
     struct fs_poller *p = e ? poller_of(e) : NULL;
-    return p ? wait_on(p, events, most, nanoseconds(milliseconds), NULL) : real.epoll_wait(epoll, events, most, milliseconds);
+    return p ? wait_on(p, epoll, events, most, nanoseconds(milliseconds), NULL) : real.epoll_wait(epoll, events, most, milliseconds);
 }
 
 int epoll_pwait(int epoll, struct epoll_event *events, int most, int milliseconds, const sigset_t *mask) {
     struct ip_epoll *e = ip_epoll_at(epoll);
     struct fs_poller *p = e ? poller_of(e) : NULL;
-    return p ? wait_on(p, events, most, nanoseconds(milliseconds), mask) : real.epoll_pwait(epoll, events, most, milliseconds, mask);
+    return p ? wait_on(p, epoll, events, most, nanoseconds(milliseconds), mask) : real.epoll_pwait(epoll, events, most, milliseconds, mask);
 }
 
 int epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
@@ -129,7 +136,7 @@ int epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct t
     struct fs_poller *p = e ? poller_of(e) : NULL;
     int64_t patience = time_of(time);
     if (!p) return real.epoll_pwait2(epoll, events, most, time, mask);
-    return patience == -2 ? result_of(-EINVAL) : wait_on(p, events, most, patience, mask);
+    return patience == -2 ? result_of(-EINVAL) : wait_on(p, epoll, events, most, patience, mask);
 }
 
 /* ---- poll ------------------------------------------------------------------------------------------------------------ */
@@ -152,56 +159,53 @@ struct named {
 
 static int ask_kernel(struct pollfd *fds, nfds_t count, int64_t patience, const sigset_t *mask) {
     struct timespec time = {patience / 1000000000, patience % 1000000000};
-    int done = real.ppoll(fds, count, patience < 0 ? NULL : &time, mask);
+    ip_thread.may_sleep = 1;
+    int done = ip_calls.ppoll(fds, count, patience < 0 ? NULL : &time, mask);
+    ip_thread.may_sleep = 0;
     return done < 0 ? -errno : done;
 }
 
 /* -errno, or how many. */
 static int poll_named(struct pollfd *fds, nfds_t count, int64_t patience, const sigset_t *mask, const struct named *of) {
-    int attached = 0, ours = 0, failed, done;
+    int attached = 0, failed, done;
     for (nfds_t i = 0; i < count; i++) {
         struct ip_socket *s = ip_begin(fds[i].fd, &of->calls[i]);
         of->sockets[i] = s;
-        of->its[i] = s ? &s->pollable : NULL;
-        ours += s != NULL;
-        attached += s && fs_is_attached(&s->c);
+        of->its[i] = s ? fs_pollable_of(ip_conn(s)) : NULL;
+        attached += s && fs_is(ip_conn(s), FS_IS_ATTACHED);
         expose_epoll(fds[i].fd);
     }
     if (attached) {
-        ip_enter();
         struct fs_poller *p = poller_of_thread(&failed);
         done = p ? fs_poller_poll(p, fds, of->its, count, patience, mask) : failed;
-        ip_leave();
     } else {
         /* No other thread moves them while this one waits in the kernel: it would not hear of what comes by the ring. */
         for (nfds_t i = 0; i < count; i++)
-            if (of->sockets[i]) fs_note_in_kernel(&of->sockets[i]->c, 1);
-        if (!ours) done = ask_kernel(fds, count, patience, mask);
-        else if (ip_open_window()) done = -EINTR;
-        else done = ask_kernel(fds, count, patience, mask);
-        if (ours) ip_close_window();
+            if (of->sockets[i]) fs_note_in_kernel(ip_conn(of->sockets[i]), 1);
+        done = ask_kernel(fds, count, patience, mask);
         for (nfds_t i = 0; i < count; i++)
-            if (of->sockets[i]) fs_note_in_kernel(&of->sockets[i]->c, -1);
+            if (of->sockets[i]) fs_note_in_kernel(ip_conn(of->sockets[i]), -1);
     }
     for (nfds_t i = count; i-- > 0;)
         if (of->sockets[i]) ip_end(of->sockets[i], &of->calls[i]);
     return done;
 }
 
+/* Inside. */
 static int do_poll(struct pollfd *fds, nfds_t count, int64_t patience, const sigset_t *mask) {
     size_t each = sizeof(struct fs_pollable *) + sizeof(struct fs_call) + sizeof(struct ip_socket *);
     char few[FEW * (sizeof(struct fs_pollable *) + sizeof(struct fs_call) + sizeof(struct ip_socket *))] __attribute__((aligned(16)));
-    char *memory = count <= FEW ? few : fs_system.malloc(count * each);
+    char *memory = count <= FEW ? few : malloc(count * each);
     if (!memory) return -ENOMEM;
     struct named of = {.calls = (struct fs_call *)(void *)memory};
     of.its = (struct fs_pollable **)(void *)(of.calls + count);
     of.sockets = (struct ip_socket **)(void *)(of.its + count);
     int done = poll_named(fds, count, patience, mask, &of);
-    if (memory != few) fs_system.free(memory);
+    if (memory != few) free(memory);
     return done;
 }
 
-static int names_ours(const struct pollfd *fds, nfds_t count) {
+static int names_ours(struct pollfd *fds, nfds_t count) {
     if (ip_likely(!ip_is_active())) return 0;
     for (nfds_t i = 0; i < count; i++)
         if (ip_unlikely(ip_thing_at(fds[i].fd) != NULL)) return 1;
@@ -210,13 +214,21 @@ static int names_ours(const struct pollfd *fds, nfds_t count) {
 
 int poll(struct pollfd *fds, nfds_t count, int milliseconds) {
     if (!names_ours(fds, count)) return real.poll(fds, count, milliseconds);
-    return result_of(do_poll(fds, count, nanoseconds(milliseconds), NULL));
+    ip_cancellation_point();
+    ip_enter();
+    int done = do_poll(fds, count, nanoseconds(milliseconds), NULL);
+    ip_leave();
+    return result_of(done);
 }
 
 int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask) {
     int64_t patience = time_of(time);
     if (patience == -2 || !names_ours(fds, count)) return real.ppoll(fds, count, time, mask);
-    return result_of(do_poll(fds, count, patience, mask));
+    ip_cancellation_point();
+    ip_enter();
+    int done = do_poll(fds, count, patience, mask);
+    ip_leave();
+    return result_of(done);
 }
 
 void __chk_fail(void) __attribute__((noreturn));
@@ -241,22 +253,25 @@ static int selects_ours(int count, const fd_set *reads, const fd_set *writes, co
 }
 
 static int do_select(int count, fd_set *reads, fd_set *writes, fd_set *excepts, int64_t patience, const sigset_t *mask) {
-    struct pollfd few[FEW], *fds = count <= FEW ? few : fs_system.malloc((size_t)count * sizeof *fds);
+    struct pollfd few[FEW], *fds = count <= FEW ? few : malloc((size_t)count * sizeof *fds);
     if (!fds) return -ENOMEM;
+    ip_enter();
     int n = fs_select_to_poll(count, reads, writes, excepts, fds);
     int done = do_poll(fds, (nfds_t)n, patience, mask);
     if (done >= 0) done = fs_poll_to_select(fds, n, count, reads, writes, excepts);
-    if (fds != few) fs_system.free(fds);
+    if (fds != few) free(fds);
+    ip_leave();
     return done;
 }
 
 int select(int count, fd_set *reads, fd_set *writes, fd_set *excepts, struct timeval *time) {
     int usual = !time || (time->tv_sec >= 0 && time->tv_usec >= 0 && time->tv_usec < 1000000 && time->tv_sec < INT64_MAX / 2000000000);
     if (!usual || !selects_ours(count, reads, writes, excepts)) return real.select(count, reads, writes, excepts, time);
-    int64_t patience = time ? (int64_t)time->tv_sec * 1000000000 + time->tv_usec * 1000 : -1, began = fs_now();
+    int64_t patience = time ? (int64_t)time->tv_sec * 1000000000 + time->tv_usec * 1000 : -1, began = ip_now();
+    ip_cancellation_point();
     int done = do_select(count, reads, writes, excepts, patience, NULL);
     if (time) { /* as Linux does */
-        int64_t rest = patience - (fs_now() - began);
+        int64_t rest = patience - (ip_now() - began);
         rest = rest > 0 ? rest : 0;
         *time = (struct timeval){rest / 1000000000, rest % 1000000000 / 1000};
     }
@@ -266,5 +281,6 @@ int select(int count, fd_set *reads, fd_set *writes, fd_set *excepts, struct tim
 int pselect(int count, fd_set *reads, fd_set *writes, fd_set *excepts, const struct timespec *time, const sigset_t *mask) {
     int64_t patience = time_of(time);
     if (patience == -2 || !selects_ours(count, reads, writes, excepts)) return real.pselect(count, reads, writes, excepts, time, mask);
+    ip_cancellation_point();
     return result_of(do_select(count, reads, writes, excepts, patience, mask));
 }

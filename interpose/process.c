@@ -4,115 +4,126 @@
 #include "interpose.h"
 
 #include <limits.h>
+#include <linux/seccomp.h>
 #include <paths.h>
 #include <stdlib.h>
 
+pid_t ip_own_process;
+fs_word32 ip_filtered;
+
 /* ---- forks ---------------------------------------------------------------------------------------------------------- */
 
-static int counted_by, counted;
+static int forking; /* a fork of which this front end has heard. Between its handlers the lock is held */
 
-static void count(struct ip_socket *s) {
-    if (!s->opened || fs_has_ended(&s->c)) return;
-    fs_count_child(fs_own(&s->c), counted_by);
-    counted++;
-    if (counted_by > 0 && (fs_load_sc(&s->c.recv_sleepers) || fs_load_sc(&s->c.send_sleepers)))
-        fs_wake_local(&s->c); /* who sleeps looks now and then from here on: the child may be killed with a lock held */
-}
-
-int ip_count_child(int by) {
-    counted_by = by;
-    counted = 0;
-    ip_each_socket(count);
-    return counted;
-}
-
-static int attaching, forking; /* (between the handlers of one fork the lock is held) */
-
-static void look_for_thread(struct ip_socket *s) {
-    attaching |= s->opened && s->path.attaching && s->path.attaching != (unsigned long)pthread_self();
-}
-
-static void await_thread(struct ip_socket *s) {
-    if (s->opened && !fs_has_ended(&s->c)) fs_path_await_thread(&s->path, &s->c);
-}
-
-static void before_fork(void) {
+static void before(int bare) {
+    if (!ip_is_active()) return;
     ip_lock();
-    forking = (int)ip_is_active();
-    if (!forking) {
-        ip_unlock();
-        return;
-    }
-    fs_control_thread_stop();
-    ip_each_socket(await_thread);
-    for (;;) { /* the child would believe itself on kernel TCP, and its parent and the peer be on the ring */
-        attaching = 0;
-        ip_each_socket(look_for_thread);
-        if (!attaching) break;
-        fs_short_sleep_unlocked();
-    }
-    fs_expect_fork(1);
+    forking = ip_is_active();
+    if (!forking) ip_unlock(); /* its end came first */
+    else fs_fork_prepare(bare);
 }
+
+static void before_fork(void) { before(0); }
 
 /* The child may take a wakeup that was meant for a thread of this process. */
 static void share_instance(struct ip_epoll *e) {
-    struct fs_poller *p = fs_load_relaxed(&e->poller);
+    struct fs_poller *p = ip_load_relaxed(&e->poller);
     if (p) fs_poller_forked(p);
 }
 
-static void after_fork_in_parent(void) {
+static void in_parent(int bare) {
     int error = errno;
-    if (!forking) return;
+    if (!ip_thread.has_lock || !forking) return;
     forking = 0;
-    fs_expect_fork(0);
-    fs_control_thread_after_fork();
-    fs_control_thread_restart();
+    fs_fork_in_parent(bare);
     ip_each_epoll(share_instance);
     ip_unlock();
     errno = error;
-}
-
-static void inherit(struct ip_socket *s) {
-    if (!s->opened) return;
-    s->path.attaching = 0;
-    fs_conn_inherit(&s->c);
 }
 
 static void start_over(struct ip_socket *s) {
     struct fs_call call;
     if (!s->opened) return;
     if (ip_hold(s, &call)) ip_end(s, &call); /* one that waited for calls of other threads to be closed ends with this */
-    if (s->opened) fs_path_restart(&s->path, &s->c);
+    if (s->opened) fs_fork_restart(ip_conn(s));
 }
 
 static void leave_shared_instance(struct ip_epoll *e) {
-    struct fs_poller *p = fs_load_relaxed(&e->poller);
+    struct fs_poller *p = ip_load_relaxed(&e->poller);
     if (p) fs_poller_after_fork(p);
 }
 
-static void after_fork_in_child(void) {
-    if (!forking) return;
+static void in_child(int bare) {
+    if (!ip_thread.has_lock || !forking) return;
     forking = 0;
-    fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_ns = fs_pid_ns();
+    ip_own_process = getpid();
     ip_threaded = 0;
-    fs_expect_fork(0);
-    fs_slab_forget();
-    fs_fd_change_forget();
-    ip_each_socket(inherit);
+    fs_fork_in_child(bare);
     ip_each_epoll(leave_shared_instance);
-    fs_regions_forget();
     ip_each_socket(start_over);
     ip_unlock();
 }
 
-int ip_begin_forks(void) { return fs_atfork_install(ip_count_child) || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+static void after_fork_in_parent(void) { in_parent(0); }
+static void after_fork_in_child(void) { in_child(0); }
+
+int ip_begin_forks(void) { return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+
+/* ---- forks that run no handlers: _Fork, clone, and those by number ---------------------------------------------------- */
+
+long ip_fork_by_number(long number, const long a[6]) {
+    before(1);
+    long got = fs_call_kernel(number, a);
+    if (got < 0) errno = (int)-got;
+    if (got == 0) in_child(1);
+    else in_parent(1);
+    return got < 0 ? -1 : got;
+}
+
+pid_t _Fork(void) {
+    if (!ip_is_active() || !ip_is_own_process()) return real._Fork();
+    before(1);
+    pid_t child = real._Fork();
+    if (child == 0) in_child(1);
+    else in_parent(1);
+    return child;
+}
+
+struct body {
+    int (*function)(void *argument);
+    void *argument;
+};
+
+static int run_in_child(void *given) {
+    struct body *body = given; /* on the child's copy of its parent's stack */
+    in_child(1);
+    return body->function(body->argument);
+}
+
+int clone(int (*function)(void *), void *stack, int flags, void *argument, ...) {
+    va_list more;
+    va_start(more, argument);
+    void *parent_tid = va_arg(more, void *), *tls = va_arg(more, void *), *child_tid = va_arg(more, void *);
+    va_end(more);
+    struct body body = {function, argument};
+    if (!function || !ip_makes_process((unsigned long)flags) || !ip_is_own_process())
+        return real.clone(function, stack, flags, argument, parent_tid, tls, child_tid);
+    before(1);
+    int child = real.clone(run_in_child, stack, flags, &body, parent_tid, tls, child_tid);
+    in_parent(1);
+    return child;
+}
 
 /* ---- threads --------------------------------------------------------------------------------------------------------- */
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument) {
-    ip_threaded = 1;
+    if (!ip_threaded) ip_threaded = 1; /* (the first thread that is made is made by the only one) */
     return real.pthread_create(thread, how, body, argument);
+}
+
+int pthread_cancel(pthread_t thread) {
+    ip_store_relaxed(&ip_cancels, 1);
+    return real.pthread_cancel(thread);
 }
 
 /* ---- other programs ----------------------------------------------------------------------------------------------------- */
@@ -121,7 +132,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*body)(v
 static void let_go_of_closed(struct ip_socket *s) {
     struct fs_call call;
     if (!s->opened || !ip_hold(s, &call)) return;
-    if (fs_note_ended(&s->c)) ip_say_goodbye(s);
+    if (fs_note_ended(ip_conn(s))) fs_finish(ip_conn(s));
     ip_end(s, &call);
 }
 
@@ -206,18 +217,62 @@ FILE *popen(const char *command, const char *mode) {
     return real.popen(command, mode);
 }
 
-/* ---- the end ---------------------------------------------------------------------------------------------------- */
+/* ---- filters of system calls ------------------------------------------------------------------------------------------------ */
+
+static void leave_for_good(struct ip_socket *s) {
+    if (!s->opened || !ip_leave_ring(s)) return;
+    let_go_of_closed(s);
+    ip_settle(s);
+}
+
+/* A filter knows the program's calls and not the core's, and may kill for them: from here on this process does what it does without us. */
+void ip_before_filter(void) {
+    if (!ip_is_active() || !ip_is_own_process()) return;
+    int error = errno;
+    ip_lock();
+    ip_each_socket(leave_for_good);
+    fs_control_thread_stop();
+    ip_write_statistics();
+    ip_store_relaxed(&ip_filtered, 1);
+    ip_store_relaxed(&ip_activity, IP_INACTIVE);
+    ip_unlock();
+    errno = error;
+}
+
+int prctl(int what, ...) {
+    va_list more;
+    va_start(more, what);
+    unsigned long a = va_arg(more, unsigned long), b = va_arg(more, unsigned long), c = va_arg(more, unsigned long);
+    unsigned long d = va_arg(more, unsigned long);
+    va_end(more);
+    if (what == PR_SET_SECCOMP && (a == SECCOMP_MODE_STRICT || (a == SECCOMP_MODE_FILTER && b))) ip_before_filter();
+    return real.prctl(what, a, b, c, d);
+}
+
+/* ---- beginning and end -------------------------------------------------------------------------------------------------- */
+
+static void (*of_each)(struct fs_connection *c);
+
+static void visit(struct ip_socket *s) {
+    if (s->opened) of_each(ip_conn(s));
+}
+
+void ip_each_connection(void (*body)(struct fs_connection *c)) {
+    of_each = body;
+    ip_each_socket(visit);
+}
 
 static void say_goodbye(struct ip_socket *s) {
     struct fs_call call;
-    if (!s->opened || !fs_call_enter(&s->c, &call)) return;
-    if (fs_note_ended(&s->c)) ip_say_goodbye(s);
-    fs_call_exit(&s->c, &call); /* (nobody does what it says: other threads may be inside, and nothing is given back) */
+    if (!s->opened || !fs_call_enter(ip_conn(s), &call)) return;
+    if (fs_note_ended(ip_conn(s))) fs_finish(ip_conn(s));
+    fs_call_exit(ip_conn(s), &call); /* (nobody does what it says: other threads may be inside, and nothing is given back) */
 }
 
 static void finish(void) {
     if (!ip_is_active() || !ip_is_own_process()) return;
     ip_write_statistics();
+    ip_end_report();
     ip_lock();
     ip_each_socket(say_goodbye);
     ip_unlock();

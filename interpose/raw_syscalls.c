@@ -6,24 +6,29 @@
  * Responsible for: that these numbers do what the functions of their names do. Never: other system calls. */
 #include "interpose.h"
 
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { IO_URING_SETUP = 425 /* on every architecture */ };
+enum { IO_URING_SETUP = 425, SYS_CLONE3 = 435 /* on every architecture */ };
 
 /* (The kernel is called as it is: memory allocators come here before anything can be looked up.) */
 long fs_call_kernel(long number, const long a[6]) {
+    /* (Loaded before a register has a value that must stay: a sanitizer makes a call of each load.) */
+    long first = a[0], second = a[1], third = a[2], fourth = a[3], fifth = a[4], sixth = a[5];
 #if defined(__x86_64__)
-    register long r10 __asm__("r10") = a[3], r8 __asm__("r8") = a[4], r9 __asm__("r9") = a[5];
+    register long r10 __asm__("r10") = fourth, r8 __asm__("r8") = fifth, r9 __asm__("r9") = sixth;
     long got;
     __asm__ volatile("syscall"
                      : "=a"(got)
-                     : "a"(number), "D"(a[0]), "S"(a[1]), "d"(a[2]), "r"(r10), "r"(r8), "r"(r9)
+                     : "a"(number), "D"(first), "S"(second), "d"(third), "r"(r10), "r"(r8), "r"(r9)
                      : "rcx", "r11", "memory");
     return got;
 #elif defined(__aarch64__)
-    register long x8 __asm__("x8") = number, x0 __asm__("x0") = a[0], x1 __asm__("x1") = a[1], x2 __asm__("x2") = a[2];
-    register long x3 __asm__("x3") = a[3], x4 __asm__("x4") = a[4], x5 __asm__("x5") = a[5];
+    register long x8 __asm__("x8") = number, x0 __asm__("x0") = first, x1 __asm__("x1") = second, x2 __asm__("x2") = third;
+    register long x3 __asm__("x3") = fourth, x4 __asm__("x4") = fifth, x5 __asm__("x5") = sixth;
     __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
     return x0;
 #else
@@ -31,8 +36,16 @@ long fs_call_kernel(long number, const long a[6]) {
 #endif
 }
 
+/* (On a stack of its own the child does not come back to the caller of syscall(2).) */
+static int forks(long number, const long a[6], uint64_t flags, uint64_t stack, long *got) {
+    if (stack || !ip_makes_process(flags) || !ip_is_own_process()) return 0;
+    *got = ip_fork_by_number(number, a);
+    return 1;
+}
+
 /* Calls by number that are ours where the first argument is a number of ours. */
 static int serve(long number, const long a[6], long *got) {
+    const struct clone_args *how = (const struct clone_args *)a[0];
     switch (number) {
     case SYS_close: *got = close((int)a[0]); return 1;
     case SYS_read: *got = read((int)a[0], (void *)a[1], (size_t)a[2]); return 1;
@@ -64,6 +77,15 @@ static int serve(long number, const long a[6], long *got) {
     case SYS_epoll_wait: *got = epoll_wait((int)a[0], (struct epoll_event *)a[1], (int)a[2], (int)a[3]); return 1;
 #endif
     case SYS_close_range: *got = close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]); return 1;
+#ifdef SYS_fork
+    case SYS_fork: return forks(number, a, 0, 0, got);
+#endif
+    case SYS_clone: return forks(number, a, (uint64_t)a[0], (uint64_t)a[1], got);
+    case SYS_CLONE3: return how && forks(number, a, how->flags, how->stack, got);
+    case SYS_prctl: *got = prctl((int)a[0], a[1], a[2], a[3], a[4]); return 1;
+    case SYS_seccomp:
+        if (a[0] == SECCOMP_SET_MODE_STRICT || (a[0] == SECCOMP_SET_MODE_FILTER && a[2])) ip_before_filter();
+        return 0;
     case IO_URING_SETUP: errno = ENOSYS; *got = -1; return 1;
     default: return 0;
     }

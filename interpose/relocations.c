@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -110,8 +111,8 @@ static int read_object(struct object *o, const struct dl_phdr_info *info) {
         ElfW(Addr) begins = o->base + p->p_vaddr, ends = begins + p->p_memsz;
         if (p->p_type == PT_DYNAMIC) dynamic = (const void *)begins;
         if (p->p_type == PT_LOAD) {
-            o->first = FS_MIN(o->first, begins);
-            o->last = FS_MAX(o->last, ends);
+            o->first = IP_MIN(o->first, begins);
+            o->last = IP_MAX(o->last, ends);
         }
         if (p->p_type == PT_GNU_RELRO) {
             o->sealed = begins & -(ElfW(Addr))page;
@@ -147,8 +148,8 @@ static void visit_table(const struct object *o, const ElfW(Rela) *table, size_t 
         if (symbol->st_shndx != SHN_UNDEF || (type == ABSOLUTE && r->r_addend)) continue;
         const struct function *f = function_of(o->strings + symbol->st_name);
         if (!f || !f->theirs) continue;
-        fs_atomic_ptr(const void) *slot = (void *)(o->base + r->r_offset);
-        const void *now = fs_load_relaxed(slot), *then = wanted(o, f, now, type);
+        ip_atomic_ptr(const void) *slot = (void *)(o->base + r->r_offset);
+        const void *now = ip_load_relaxed(slot), *then = wanted(o, f, now, type);
         if (!then) continue;
         ElfW(Addr) at = o->base + r->r_offset;
         if (o->sealed <= at && at < o->sealed_to && !*unsealed) {
@@ -158,7 +159,7 @@ static void visit_table(const struct object *o, const ElfW(Rela) *table, size_t 
             }
             *unsealed = 1;
         }
-        fs_store_relaxed(slot, then); /* (a thread that calls now goes to the one or the other) */
+        ip_store_relaxed(slot, then); /* (a thread that calls now goes to the one or the other) */
         scan.changed++;
     }
 }
@@ -202,7 +203,7 @@ enum { SETTLING = 1000000000 }; /* ns */
 
 static int has_settled(struct dl_phdr_info *info, size_t size, void *unused) {
     (void)size, (void)unused;
-    return info->dlpi_adds == fs_load_relaxed(&settled_added) && info->dlpi_subs == fs_load_relaxed(&settled_removed) ? 1 : -1;
+    return info->dlpi_adds == ip_load_relaxed(&settled_added) && info->dlpi_subs == ip_load_relaxed(&settled_removed) ? 1 : -1;
 }
 
 static int visit_all(struct dl_phdr_info *info, size_t size, void *first) {
@@ -217,15 +218,15 @@ static void look(void) {
 }
 
 void ip_look_again(void) {
-    if (!fs_load_relaxed(&in_place) || dl_iterate_phdr(has_settled, NULL) > 0) return;
+    if (!ip_load_relaxed(&in_place) || dl_iterate_phdr(has_settled, NULL) > 0) return;
     ip_lock();
-    if (fs_load_relaxed(&in_place)) {
+    if (ip_load_relaxed(&in_place)) {
         look();
         if (scan.changed) {
-            changed_at = fs_now();
-        } else if (fs_now() - changed_at > SETTLING) {
-            fs_store_relaxed(&settled_added, scan.added);
-            fs_store_relaxed(&settled_removed, scan.removed);
+            changed_at = ip_now();
+        } else if (ip_now() - changed_at > SETTLING) {
+            ip_store_relaxed(&settled_added, scan.added);
+            ip_store_relaxed(&settled_removed, scan.removed);
         }
     }
     ip_unlock();
@@ -239,7 +240,7 @@ static void *look_up(void *handle, const char *name) {
         memcpy(&plain, &found, sizeof found);
     }
     ip_look_again();
-    struct function *f = handle == RTLD_NEXT || !fs_load_relaxed(&in_place) ? NULL : function_of(name);
+    struct function *f = handle == RTLD_NEXT || !ip_load_relaxed(&in_place) ? NULL : function_of(name);
     if (ip_likely(!f)) return plain(handle, name); /* a jump: it sees our caller */
     void *found = plain(handle, name);
     return found && found == f->theirs ? (void *)f->ours : found;
@@ -271,22 +272,22 @@ const char *ip_put_in_place(void) {
     }
     scan.in = 1;
     scan.failed = 0;
-    fs_store_relaxed(&settled_added, 0);
-    changed_at = fs_now();
+    ip_store_relaxed(&settled_added, 0);
+    changed_at = ip_now();
     look();
     if (scan.failed) {
         snprintf(why, sizeof why, "the loader's tables cannot be written: %s", strerror(scan.failed));
-        fs_store_relaxed(&in_place, 1);
+        ip_store_relaxed(&in_place, 1);
         ip_take_out_of_place();
         return why;
     }
-    fs_store_relaxed(&in_place, 1);
+    ip_store_relaxed(&in_place, 1);
     return NULL;
 }
 
 void ip_take_out_of_place(void) {
-    if (!fs_load_relaxed(&in_place)) return;
-    fs_store_relaxed(&in_place, 0);
+    if (!ip_load_relaxed(&in_place)) return;
+    ip_store_relaxed(&in_place, 0);
     scan.in = scan.failed = 0;
     look();
 }

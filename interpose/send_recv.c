@@ -5,16 +5,11 @@
 
 int ip_is_nonblocking(struct ip_socket *s) {
     /* (Another process that has the description may have set the flag.) */
-    if (ip_unlikely(fs_is_shared(&s->c))) return (real.fcntl(fs_fd(&s->c), F_GETFL, NULL) & O_NONBLOCK) != 0;
-    return (int)fs_load_relaxed(&s->nonblocking);
+    if (ip_unlikely(fs_is(ip_conn(s), FS_IS_SHARED))) return (real.fcntl(fs_fd(ip_conn(s)), F_GETFL, NULL) & O_NONBLOCK) != 0;
+    return (int)ip_load_relaxed(&s->nonblocking);
 }
 
-/* True if a wait may be the kernel's own blocking call: nobody moves the connection meanwhile, so the bytes come there. */
-static int sleeps_in_kernel(struct ip_socket *s) {
-    if (fs_is_attached(&s->c) || fs_load_relaxed(&s->c.is.pending_error)) return 0;
-    if (!fs_is_undecided(&s->path) || !ip_threaded) return 1;
-    return !fs_is_searching(&s->path) && s->path.operations < s->path.next;
-}
+static int sleeps_in_kernel(struct ip_socket *s) { return fs_may_sleep_in_kernel(ip_conn(s), !ip_threaded); }
 
 /* A wait of a call. `what`: FS_RECEIVE or FS_SEND. */
 struct wait {
@@ -28,31 +23,26 @@ static struct wait begin_wait(int what, int blocks) {
 }
 
 static int is_interrupted(struct ip_socket *s, const struct wait *w) {
-    return ip_unlikely(ip_thread.ran != w->ran) && ip_is_ended_by_signal(s, w->what, w->ran, w->ended);
+    return ip_unlikely(ip_thread.ran != w->ran || ip_thread.cancelled) && ip_is_ended_by_signal(s, w->what, w->ran, w->ended);
 }
 
 /* Polls, then sleeps. 1: look again; else why the call stops: -EAGAIN when its time is over, -EINTR. */
 static int64_t wait_for(struct ip_socket *s, struct wait *w) {
     struct fs_fd_change *fd_change = NULL;
-    if (!fs_may_wait(&s->c, w->what, &w->patience)) return -EAGAIN;
+    if (!fs_may_wait(ip_conn(s), w->what, &w->patience)) return -EAGAIN;
     int64_t until = fs_wait_deadline(&w->patience);
-    if (0 <= until && until <= fs_now()) return -EAGAIN;
-    if (fs_spin(&s->c, w->what)) {
+    if (0 <= until && until <= ip_now()) return -EAGAIN;
+    if (fs_spin(ip_conn(s), w->what)) {
         fs_wait_spent(&w->patience, until);
         return 1;
     }
-    if (ip_unlikely(ip_thread.pending)) { /* one that came meanwhile would not end the sleep */
-        ip_open_window();
-        ip_close_window();
-        return is_interrupted(s, w) ? -EINTR : 1;
-    }
-    if (ip_threaded && !fs_is_attached(&s->c)) {
+    if (ip_threaded && !fs_is(ip_conn(s), FS_IS_ATTACHED)) {
         ip_lock();
         fd_change = fs_fd_change_subscribe();
         ip_unlock();
     }
     ip_thread.may_sleep = 1;
-    int woken = fs_sleep(&s->c, w->what, until, fd_change);
+    int woken = fs_sleep(ip_conn(s), w->what, until, fd_change);
     ip_thread.may_sleep = 0;
     if (fd_change) {
         ip_lock();
@@ -64,27 +54,29 @@ static int64_t wait_for(struct ip_socket *s, struct wait *w) {
     return woken == 0 ? -EAGAIN : 1;
 }
 
+/* What a call in the kernel has returned. -EINPROGRESS: a handler has run before it, which does not end it. */
+static int64_t again(struct ip_socket *s, const struct wait *w, int64_t got) {
+    return got == -EINTR && ip_thread.ran != w->ran && !is_interrupted(s, w) ? -EINPROGRESS : got;
+}
+
 /* Polls, then makes the kernel's own blocking call, in which handlers run. `whole`: MSG_WAITALL; cleared when the kernel's call has returned
  * data, as it has decided how much. Returns -EINPROGRESS if nothing was done and the path may have changed. */
 static int64_t receive_asleep(struct ip_socket *s, const struct wait *w, void *into, size_t room, int flags, int *whole) {
     int polled = 0;
-    int64_t got = fs_receive_polling(&s->c, into, room, flags & ~MSG_WAITALL, &polled);
+    int64_t got = fs_receive_polling(ip_conn(s), into, room, flags & ~MSG_WAITALL, &polled);
     if (got != -EAGAIN) return got;
     if (polled && !sleeps_in_kernel(s)) return -EINPROGRESS;
-    if (ip_open_window()) got = is_interrupted(s, w) ? -EINTR : -EINPROGRESS;
-    else {
-        got = fs_receive_asleep(&s->c, into, room, flags, polled);
-        if (got > 0) *whole = 0;
-    }
-    ip_close_window();
+    ip_thread.may_sleep = 1;
+    got = again(s, w, fs_receive_asleep(ip_conn(s), into, room, flags, polled));
+    ip_thread.may_sleep = 0;
+    if (got > 0) *whole = 0;
     return got;
 }
 
 static int64_t send_asleep(struct ip_socket *s, const struct wait *w, const void *data, size_t length, int flags) {
-    int64_t sent;
-    if (ip_open_window()) sent = is_interrupted(s, w) ? -EINTR : -EINPROGRESS;
-    else sent = fs_send_asleep(&s->c, data, length, flags);
-    ip_close_window();
+    ip_thread.may_sleep = 1;
+    int64_t sent = again(s, w, fs_send_asleep(ip_conn(s), data, length, flags));
+    ip_thread.may_sleep = 0;
     return sent;
 }
 
@@ -101,10 +93,10 @@ static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flag
             got = receive_asleep(s, &w, into + filled, room - filled, flags, &whole);
             if (got == -EINPROGRESS) continue;
         } else {
-            got = fs_try_recv(&s->c, into + filled, room - filled, flags & ~MSG_WAITALL, look);
+            got = fs_try_recv(ip_conn(s), into + filled, room - filled, flags & ~MSG_WAITALL, look);
         }
         if (got > 0 && flags & MSG_PEEK) {
-            if (!whole || (size_t)got == room || !fs_wait_for_more(&s->c) || is_interrupted(s, &w)) return got;
+            if (!whole || (size_t)got == room || !fs_wait_for_more(ip_conn(s)) || is_interrupted(s, &w)) return got;
             continue;
         }
         if (got > 0) {
@@ -113,25 +105,25 @@ static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flag
             continue;
         }
         if (got == 0) return (int64_t)filled;
-        if (got == -EAGAIN && !(asleep && fs_timeout_option(&s->c, FS_RECEIVE) >= 0)) {
+        if (got == -EAGAIN && !(asleep && fs_timeout_option(ip_conn(s), FS_RECEIVE) >= 0)) {
             got = wait_for(s, &w);
             if (got > 0) continue;
         }
         if (got == -EINTR && !is_interrupted(s, &w) && !asleep) continue;
         if (got == -EAGAIN) { /* its time is over: what came just now counts, and a lost peer does */
-            int64_t last = fs_try_recv(&s->c, into + filled, room - filled, flags & ~MSG_WAITALL, FS_FINAL);
+            int64_t last = fs_try_recv(ip_conn(s), into + filled, room - filled, flags & ~MSG_WAITALL, FS_FINAL);
             if (last >= 0) return (int64_t)filled + last;
             got = last;
         }
-        got = fs_end_partial(&s->c, (int64_t)filled, got);
+        got = fs_end_partial(ip_conn(s), (int64_t)filled, got);
         return got == FS_RETRY ? -EINTR : got;
     }
 }
 
 int64_t ip_receive(struct ip_socket *s, void *into, size_t room, int flags) {
     int waits = !(flags & MSG_DONTWAIT) && !ip_is_nonblocking(s);
-    if (waits && !fs_is_attached(&s->c)) return receive_on(s, into, room, flags, 0);
-    int64_t got = fs_try_recv(&s->c, into, room, flags & ~MSG_WAITALL, waits ? FS_NOT_FINAL : FS_FINAL);
+    if (waits && !fs_is(ip_conn(s), FS_IS_ATTACHED)) return receive_on(s, into, room, flags, 0);
+    int64_t got = fs_try_recv(ip_conn(s), into, room, flags & ~MSG_WAITALL, waits ? FS_NOT_FINAL : FS_FINAL);
     if (!waits) return got;
     int more = got > 0 && flags & MSG_WAITALL && (size_t)got < room;
     if (got != -EAGAIN && !more) return got;
@@ -144,9 +136,9 @@ enum { STRIDE = 262144 }; /* bytes of a long send between two looks at whether t
 
 static int64_t post(struct ip_socket *s, const struct wait *w, const char *data, size_t length, int flags, int *asleep) {
     *asleep = 0;
-    if (flags & MSG_OOB) return fs_try_send_urgent(&s->c, data, length, flags);
+    if (flags & MSG_OOB) return fs_try_send_urgent(ip_conn(s), data, length, flags);
     *asleep = sleeps_in_kernel(s);
-    return *asleep ? send_asleep(s, w, data, length, flags) : fs_try_send(&s->c, data, length, flags | FS_POLLS_FIRST);
+    return *asleep ? send_asleep(s, w, data, length, flags) : fs_try_send(ip_conn(s), data, length, flags | FS_POLLS_FIRST);
 }
 
 /* What is left of a send. It has been tried once, and `sent` bytes are out. */
@@ -154,8 +146,8 @@ static int64_t send_on(struct ip_socket *s, const char *data, size_t length, int
     struct wait w = begin_wait(FS_SEND, 1);
     int asleep;
     for (;;) {
-        size_t rest = length - sent, piece = fs_sends_on_ring(&s->c) || flags & MSG_OOB ? rest : FS_MIN(rest, (size_t)STRIDE);
-        if (!fs_is_attached(&s->c) && fs_timeout_option(&s->c, FS_SEND) >= 0) piece = rest;
+        size_t rest = length - sent, piece = fs_is(ip_conn(s), FS_IS_SENDING_RING) || flags & MSG_OOB ? rest : IP_MIN(rest, (size_t)STRIDE);
+        if (!fs_is(ip_conn(s), FS_IS_ATTACHED) && fs_timeout_option(ip_conn(s), FS_SEND) >= 0) piece = rest;
         int64_t part = post(s, &w, data + sent, piece, flags, &asleep);
         if (part == -EINPROGRESS) continue;
         if (part > 0) {
@@ -165,12 +157,12 @@ static int64_t send_on(struct ip_socket *s, const char *data, size_t length, int
             continue;
         }
         if (part == 0) part = -EAGAIN;
-        if (part == -EAGAIN && !(asleep && fs_timeout_option(&s->c, FS_SEND) >= 0)) {
+        if (part == -EAGAIN && !(asleep && fs_timeout_option(ip_conn(s), FS_SEND) >= 0)) {
             part = wait_for(s, &w);
             if (part > 0) continue;
         }
         if (part == -EINTR && !is_interrupted(s, &w) && !asleep) continue;
-        part = fs_end_partial(&s->c, (int64_t)sent, part);
+        part = fs_end_partial(ip_conn(s), (int64_t)sent, part);
         return part == FS_RETRY ? -EINTR : part;
     }
 }
@@ -181,28 +173,28 @@ static int64_t send_at_once(struct ip_socket *s, const char *data, size_t length
     int64_t part;
     for (int again = 0;; again = 1) {
         do {
-            part = flags & MSG_OOB ? fs_try_send_urgent(&s->c, data + sent, length - sent, flags)
-                                   : fs_try_send(&s->c, data + sent, length - sent, flags);
+            part = flags & MSG_OOB ? fs_try_send_urgent(ip_conn(s), data + sent, length - sent, flags)
+                                   : fs_try_send(ip_conn(s), data + sent, length - sent, flags);
             if (part > 0) sent += (size_t)part;
         } while (part > 0 && sent < length);
         if (sent == length || (part < 0 && part != -EAGAIN)) break;
-        if (again || !fs_sends_on_ring(&s->c) || fs_plug_if_full(&s->c)) break; /* else credits came between the attempt and the look */
+        if (again || !fs_is(ip_conn(s), FS_IS_SENDING_RING) || fs_plug_if_full(ip_conn(s))) break; /* else credits came between the attempt and the look */
     }
     if (sent < length && (part == -EAGAIN || part == 0)) {
-        fs_poller_sent_part(&s->pollable);
+        fs_poller_sent_part(fs_pollable_of(ip_conn(s)));
         part = -EAGAIN;
     }
-    return sent || !length ? fs_end_partial(&s->c, (int64_t)sent, part) : part;
+    return sent || !length ? fs_end_partial(ip_conn(s), (int64_t)sent, part) : part;
 }
 
 int64_t ip_send(struct ip_socket *s, const void *data, size_t length, int flags) {
     if (flags & MSG_DONTWAIT || ip_is_nonblocking(s)) return send_at_once(s, data, length, flags);
     size_t sent = 0;
-    if (fs_sends_on_ring(&s->c) && !(flags & MSG_OOB)) {
-        int64_t part = fs_try_send(&s->c, data, length, flags | FS_POLLS_FIRST);
+    if (fs_is(ip_conn(s), FS_IS_SENDING_RING) && !(flags & MSG_OOB)) {
+        int64_t part = fs_try_send(ip_conn(s), data, length, flags | FS_POLLS_FIRST);
         if (part == (int64_t)length || (part < 0 && part != -EAGAIN)) return part;
         if (part > 0) sent = (size_t)part;
     }
-    if (!length) return fs_try_send(&s->c, data, 0, flags);
+    if (!length) return fs_try_send(ip_conn(s), data, 0, flags);
     return send_on(s, data, length, flags, sent);
 }

@@ -4,6 +4,7 @@
 #include "interpose.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 struct ip_settings ip_settings;
 static char statistics[4096]; /* the file; programs write over their environment */
@@ -29,7 +30,7 @@ static const struct fs_port_range *ports(const char *text, const char *name, int
     *count = 0;
     while (at && *at >= '0' && *at <= '9') {
         char *end;
-        struct fs_port_range *more = fs_system.realloc(ranges, (size_t)(*count + 1) * sizeof *ranges);
+        struct fs_port_range *more = realloc(ranges, (size_t)(*count + 1) * sizeof *ranges);
         if (!more) break;
         ranges = more;
         ranges[*count].first = (uint16_t)strtol(at, &end, 10);
@@ -47,7 +48,7 @@ static const struct fs_network *networks(const char *text, const char *name, int
     *count = 0;
     while (at && strcspn(at, " ,") > 32 && at[32] == '/') {
         char *end, pair[3] = "";
-        struct fs_network *more = fs_system.realloc(found, (size_t)(*count + 1) * sizeof *found);
+        struct fs_network *more = realloc(found, (size_t)(*count + 1) * sizeof *found);
         if (!more) break;
         found = more;
         for (int i = 0; i < 16; i++) {
@@ -61,7 +62,23 @@ static const struct fs_network *networks(const char *text, const char *name, int
     return found;
 }
 
-/* A Python process below `fastsock run` is served by the package, whose core is another one. */
+/* The numbers of users are those of the user namespace that `fastsock run` was called in. In another one they mean others, and nobody is
+ * trusted by name. */
+static void trust(const char *text) {
+    struct stat space;
+    uint32_t users[FS_TRUSTED_USERS];
+    struct fs_trust given = {.any = (int)number(text, "trusts_any"), .self = (int)number(text, "trusts_self"), .users = users};
+    const char *at = value_of(text, "trusted");
+    uint64_t own = stat("/proc/self/ns/user", &space) == 0 ? (uint64_t)space.st_ino : 0;
+    while (at && *at >= '0' && *at <= '9' && given.count < FS_TRUSTED_USERS && own == (uint64_t)number(text, "user_namespace")) {
+        char *end;
+        users[given.count++] = (uint32_t)strtoul(at, &end, 10);
+        at = *end == ',' ? end + 1 : NULL;
+    }
+    fs_set_trust(&given);
+}
+
+/* A Python process below `fastsock run` is served by the package. */
 static int is_python(void) {
     char path[4096];
     const char *asked = getenv("FASTSOCK_RUN");
@@ -91,7 +108,6 @@ void ip_read_settings(const char *text) {
                    .combine_when_full = (int)number(text, "combine_when_full")},
         .memory_cap = number(text, "memory_cap"),
         .patience = number(text, "patience_ms") * 1000000,
-        .trusts_any = (int)number(text, "trusts_any"),
         .moves_polled = 1, /* who polls asks us */
         .waits = number(text, "meeting_ms") > 0,
     };
@@ -101,43 +117,36 @@ void ip_read_settings(const char *text) {
     limits.addresses_allowed = networks(text, "addresses_allowed", &limits.addresses_allowed_count);
     limits.addresses_excluded = networks(text, "addresses_excluded", &limits.addresses_excluded_count);
     fs_set_upgrade_config(&config);
+    trust(text);
     fs_set_limits(&limits);
-    fs_spin_ns = number(text, "poll_us") * 1000;
-    ip_settings = (struct ip_settings){.move_after = number(text, "move_after"), .meeting_ns = number(text, "meeting_ms") * 1000000};
+    fs_set_spin(number(text, "poll_us") * 1000);
+    ip_settings = (struct ip_settings){
+        .move_after = number(text, "move_after"), .meeting_ns = number(text, "meeting_ms") * 1000000};
 }
 
 /* ---- statistics ------------------------------------------------------------------------------------------------------ */
 
-static struct fs_counters *adding_to;
-
-static void add(struct ip_socket *s) {
-    if (s->opened) fs_add_counters(adding_to, &s->c.ring.count, 0);
-}
-
-void fs_libc_add_counters(struct fs_counters *sum) {
+void fs_libc_sum_counters(struct fs_counters *sum) {
     ip_lock();
-    adding_to = sum;
-    fs_add_counters(sum, &ip_totals, 0);
-    fs_add_counters(sum, &fs_poller_totals, 0);
-    ip_each_socket(add);
+    fs_sum_counters(sum);
     ip_unlock();
 }
 
-static uint64_t of(const fs_word64 *counter) { return fs_load_relaxed((fs_word64 *)counter); }
+static uint64_t of(const fs_word64 *counter) { return ip_load_relaxed((fs_word64 *)counter); }
 
 /* As fastsock.stats() has them (fastsock/statistics.py). */
 void ip_write_statistics(void) {
     if (!statistics[0] || statistics_of != getpid()) return;
     FILE *f = fopen(statistics, "we");
     if (!f) return;
+    struct fs_counters sum;
     int64_t tcp = 0;
-    struct fs_counters sum = {0};
-    fs_libc_add_counters(&sum);
-    for (int i = 1; i < FS_REASONS; i++) tcp += fs_path_counts.by_reason[i];
-    fprintf(f, "{\"connections_ring\": %lld, \"connections_tcp\": %lld, \"fallback_reasons\": {", (long long)fs_path_counts.ring, (long long)tcp);
+    fs_libc_sum_counters(&sum);
+    for (int i = 1; i < FS_REASONS; i++) tcp += fs_count_paths(i);
+    fprintf(f, "{\"connections_ring\": %lld, \"connections_tcp\": %lld, \"fallback_reasons\": {", (long long)fs_count_paths(FS_REASON_NONE), (long long)tcp);
     for (int i = 1, n = 0; i < FS_REASONS; i++)
-        if (fs_path_counts.by_reason[i] > 0)
-            fprintf(f, "%s\"%s\": %lld", n++ ? ", " : "", fs_reason_text(i), (long long)fs_path_counts.by_reason[i]);
+        if (fs_count_paths(i) > 0)
+            fprintf(f, "%s\"%s\": %lld", n++ ? ", " : "", fs_reason_text(i), (long long)fs_count_paths(i));
     fprintf(f, "}");
 #define FS_FIELD(name) fprintf(f, ", \"" #name "\": %llu", (unsigned long long)of(&sum.name));
     FS_COUNTERS(FS_FIELD)

@@ -16,7 +16,7 @@ static struct ip_socket *adopt(int fd, int nonblocking) {
     if (ip_thing_at(fd)) ip_forget_number(fd); /* closed past us */
     struct ip_socket *s = ip_new_socket();
     if (!s) return NULL;
-    fs_store_relaxed(&s->nonblocking, (uint32_t)nonblocking);
+    ip_store_relaxed(&s->nonblocking, (uint32_t)nonblocking);
     ip_set_number(fd, &s->thing);
     return s;
 }
@@ -58,7 +58,8 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     int made = real.accept4(fd, peer, size, flags);
     if (made < 0 || !ip_is_taking() || !ip_is_own_process()) return made;
     int error = errno;
-    if (ip_unlikely(!listener && fs_option(fd, SOL_SOCKET, SO_PROTOCOL) != IPPROTO_TCP)) {
+    int protocol = 0;
+    if (ip_unlikely(!listener && (real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &(socklen_t){sizeof protocol}) < 0 || protocol != IPPROTO_TCP))) {
         errno = error;
         return made;
     }
@@ -114,9 +115,9 @@ int shutdown(int fd, int how) {
     if (!s) return real.shutdown(fd, how);
     int stood = 0;
     if (how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR)
-        while ((stood = fs_conn_shutdown(&s->c, how != SHUT_WR, how != SHUT_RD)) == -EINTR) {}
+        while ((stood = fs_conn_shutdown(ip_conn(s), how != SHUT_WR, how != SHUT_RD)) == -EINTR) {}
     int failed = real.shutdown(fd, how), error = errno;
-    fs_wake_local(&s->c);
+    fs_wake_local(ip_conn(s));
     ip_end(s, &call);
     if (failed && error == ENOTCONN && stood) return 0; /* the peer has heard of it in the ring, and was faster */
     errno = error;
@@ -159,7 +160,7 @@ int fcntl64(int fd, int what, ...) {
     if (s && ((what == F_SETFL && flags & O_ASYNC) || what == F_SETSIG)) ip_leave_ring(s); /* SIGIO is the kernel's to send */
     int got = real.fcntl(fd, what, argument);
     if (got < 0) return got;
-    if (s && what == F_SETFL) fs_store_relaxed(&s->nonblocking, (flags & O_NONBLOCK) != 0);
+    if (s && what == F_SETFL) ip_store_relaxed(&s->nonblocking, (flags & O_NONBLOCK) != 0);
     if (what == F_DUPFD || what == F_DUPFD_CLOEXEC) {
         ip_also_means(fd, got);
         if (got <= 2) ip_leave_number(got);

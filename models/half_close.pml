@@ -201,7 +201,7 @@ active proctype server_reader() {
                 if
                 :: atomic { fin_of_client == FIN && len(request) == 0 -> over = true }
                 :: atomic { else ->
-                    if                                    /* fs_check_liveness */
+                    if                                    /* check_liveness */
                     :: client_ended -> at_end = true
                     :: else -> waits = true
                     fi };

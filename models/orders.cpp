@@ -6,15 +6,15 @@
  * weaker orders of the futex word itself. The kernel's work on a futex's queue, an eventfd and a socket happens under a lock of its own,
  * as in the kernel.
  *
- *     bell     a sleeper and a poster: core/ring/doorbell.h, core/events/futex.c. (The same for credits: acked, credit_wait, credit_futex.)
- *     told     a sleeper and the connection thread: core/events/liveness_watch.c, core/conn/wait.c
+ *     sleeper  a sleeper and a poster: core/ring/doorbell.h, core/events/futex.c. (The same for credits: acked, credit_wait, credit_futex.)
+ *     told     a sleeper and the control thread: core/events/liveness_watch.c, core/conn/wait.c
  *     watched  a sleeper and the end of the watch: fs_watch_stop, fs_is_watched
  *     set      the owner of an event set and a posting process: core/events/event_set.c, fs_mark_ready in event_set.h
  *     over     the owner gives up a page, and a process posts there: fs_retire_page, fs_remote_set_notify
  *
- * Built by models/run, with -DTEST=bell. Negative controls (-D), each a step that is weaker, or at another place, than in the core:
- *     bell     COMMIT=release, LOOK=acquire, ARM=acq_rel, READY=acquire: any of the two writes and two looks;
- *              HEAR_LATE: the word is read after the look
+ * Built by models/run, with -DTEST=sleeper. Negative controls (-D), each a step that is weaker, or at another place, than in the core:
+ *     sleeper  COMMIT=release, LOOK=acquire, ARM=acq_rel, READY=acquire: any of the two writes and two looks;
+ *              READ_LATE: the word is read after the look
  *     told     TOLD_BEHIND: the wakeup before the count; COUNTED_BEHIND: the sleeper counts itself after its look; SLEEPERS=acquire
  *     watched  PRESENT_BEHIND: the wakeups before the word; COUNTED_BEHIND, SLEEPERS=acquire
  *     set      SUMMARY=acq_rel, LOOK=acquire at the poster; ASLEEP=release, READY=acquire at the owner; SUMMARY_FIRST
@@ -34,8 +34,8 @@
 #ifndef READY
 #define READY seq_cst /* fs_has_descriptor; is_hinted, take_hints */
 #endif
-#ifndef HEAR
-#define HEAR seq_cst /* fs_futex_load */
+#ifndef READ
+#define READ seq_cst /* fs_futex_load */
 #endif
 #ifndef RING
 #define RING seq_cst /* fs_futex_wake */
@@ -66,7 +66,7 @@ struct futex {
         value.store(0, rl::mo_relaxed, $);
         sleeps = false;
     }
-    unsigned hear() { return value.load(ORDER(HEAR), $); }
+    unsigned read() { return value.load(ORDER(READ), $); }
     bool sleep_on(unsigned heard) { /* FUTEX_WAIT. Returns true if it would sleep */
         queue.lock($);
         bool same = value.load(rl::mo_relaxed, $) == heard;
@@ -82,7 +82,7 @@ struct futex {
     }
 };
 
-struct bell : rl::test_suite<bell, 2> {
+struct sleeper : rl::test_suite<sleeper, 2> {
     futex f;
     word commit, doorbell;
     rl::var<unsigned> payload;
@@ -100,13 +100,13 @@ struct bell : rl::test_suite<bell, 2> {
                 if (doorbell.fetch_and(~1u, rl::mo_seq_cst, $) & 1) f.ring();
             return;
         }
-#ifndef HEAR_LATE
-        unsigned heard = f.hear();
+#ifndef READ_LATE
+        unsigned heard = f.read();
 #endif
         doorbell.fetch_or(1, ORDER(ARM), $);
         unsigned there = commit.load(ORDER(READY), $);
-#ifdef HEAR_LATE
-        unsigned heard = f.hear();
+#ifdef READ_LATE
+        unsigned heard = f.read();
 #endif
         if (there) RL_ASSERT(payload($) == 1);
         else f.sleep_on(heard);
@@ -144,7 +144,7 @@ struct told : rl::test_suite<told, 2> {
         bool ended = over;
         kernel.unlock($);
         if (ended) return;
-        unsigned heard = f.hear();
+        unsigned heard = f.read();
 #ifdef COUNTED_BEHIND
         unsigned seen = count.load(rl::mo_seq_cst, $);
         sleepers.fetch_add(1, rl::mo_seq_cst, $);
@@ -176,7 +176,7 @@ struct watched : rl::test_suite<watched, 2> {
 #endif
             return;
         }
-        unsigned heard = f.hear();
+        unsigned heard = f.read();
 #ifdef COUNTED_BEHIND
         unsigned watches = present.load(rl::mo_seq_cst, $);
         sleepers.fetch_add(1, rl::mo_seq_cst, $);

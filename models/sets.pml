@@ -35,7 +35,7 @@ typedef page { bool ready[POSTERS]; bool summary; byte asleep; bool over };
 page pages[2];
 bool event;               /* the eventfd is signalled: the owner's epoll is readable */
 bool has_page = true;     /* the posters have the page */
-bool request[POSTERS];    /* in the queue of the connection thread */
+bool request[POSTERS];    /* in the queue of the control thread */
 byte requests;
 bool no_room;                /* a poster has found no room */
 byte ended;               /* posters that have ended */
@@ -117,7 +117,7 @@ proctype poster(byte who) {
     ended++
 }
 
-/* The connection thread of the owner's process. */
+/* The control thread of the owner's process. */
 proctype service() {
     byte i, seen;
     bool crowd;

@@ -250,7 +250,7 @@ active proctype receiver() {
                 if
                 :: fin && len(ring) == 0 -> over = true   /* fs_stream_end */
                 :: else ->
-                    /* fs_check_liveness, then another look */
+                    /* check_liveness, then another look */
                     if
                     :: atomic { len(queue) == 0 && peer_ended_at_receiver -> at_end = true }
                     :: else -> quiet()

@@ -3,11 +3,11 @@
  * Theory. Threads of one side sleep for data on the word `futex` of the region. A sleeper reads the word, sets ASLEEP, and then looks at
  * the ring and at the events counted for the kernel connection. Then it sleeps, and the kernel permits that only if the word still has
  * the value read (FUTEX_WAIT). A waker first makes its change, then increments the word, then wakes all sleepers. A poster does so only
- * if it finds ASLEEP, which it clears in the same step. All others do so always, and leave ASLEEP: the connection thread, a thread that
+ * if it finds ASLEEP, which it clears in the same step. All others do so always, and leave ASLEEP: the control thread, a thread that
  * closes the number, a holder that recovers a dead one's lock. So all sleepers wake and look for themselves, none has to pass a wakeup
  * on, and none that wakes clears ASLEEP, which may be another one's.
  *
- * The connection thread watches the kernel connection, edge-triggered. It counts the event in the connection (`told`), and then wakes
+ * The control thread watches the kernel connection, edge-triggered. It counts the event in the connection (`told`), and then wakes
  * the futex, if it finds a counted sleeper of its process. A sleeper counts itself before it reads `told`. A receiver looks at the
  * kernel only if that count differs from the one at its last look that found nothing. It joins the watch after that look, before its
  * first sleep. That is not too late: epoll_ctl reports events that are there already when a descriptor is added.
@@ -19,7 +19,7 @@
  * receiver 1 may give up whenever it sleeps (its time is up); receiver 0 never does. EVENTS: the kernel connection reports events that
  * mean nothing to a sleeper. DEATH: poster 0 may be killed at any step; ALL_DIE: then poster 1 too. RECEIVER_DIES: the process of
  * receiver 1 may. CLOSE: another thread closes the number in the first receiving process. LOST: the program closes the descriptors of
- * the connection thread there, and events that the thread has not taken are lost (one poster only).
+ * the control thread there, and events that the thread has not taken are lost (one poster only).
  *
  * Checked: no thread sleeps forever while there is something for it: a message, the end of the kernel connection, the end of its number.
  * One message may be left: its poster was killed before it woke anybody, another process holds the posting side, and none of that has
@@ -28,7 +28,7 @@
  *
  * Negative controls (-D):
  *   BIT_AFTER_LOOK      ASLEEP is set after the look at the ring
- *   BELL_AFTER_LOOK     the word is read after the looks
+ *   FUTEX_AFTER_LOOK     the word is read after the looks
  *   WAKE_BEFORE_BUMP    a waker wakes before it increments the word
  *   WAKE_ONE            one sleeper is woken, not all
  *   WOKEN_DISARMS       a sleeper that wakes, or whose time is up, clears ASLEEP
@@ -37,7 +37,7 @@
  *   EVENTS_AFTER_PEEK   (EVENTS) the count is read after the look at the kernel
  *   END_NOTED           a look at the kernel is noted also if it found something: the other sleeper does not find it
  *   NOTED_UNSEEN        the count is noted without a look at the kernel, since there was something in the ring
- *   BELL_BEFORE_COUNT   the connection thread wakes before it counts the event
+ *   WAKE_BEFORE_COUNT   the control thread wakes before it counts the event
  *   COUNTED_LATE        a sleeper counts itself after it has read `told`
  *   EDGES_ALONE         the watch reports changes only: the end came between the look at the kernel and the join
  *   CLOSE_UNCOUNTED     (CLOSE) the closing thread wakes the sleepers, and counts nothing
@@ -79,13 +79,13 @@ bool home_dead[HOMES];
 
 /* The posting side: the send lock, and which posters live. */
 #define NOBODY 9
-byte turn = NOBODY;
+byte lock = NOBODY;
 byte taker = NOBODY;                      /* holder of the receive lock */
 byte open = HOLDERS;
 bool closed[HOLDERS], dead[HOLDERS];
 
-#define turn_is_dead_ones (turn != NOBODY && dead[turn])
-#define something_for(it) (lifeline_over || number_gone[it] || (in_ring > 0 && !turn_is_dead_ones))
+#define lock_is_dead_ones (lock != NOBODY && dead[lock])
+#define something_for(it) (lifeline_over || number_gone[it] || (in_ring > 0 && !lock_is_dead_ones))
 
 /* fs_futex_wake: FUTEX_WAKE. */
 inline wake() {
@@ -102,7 +102,7 @@ inline wake() {
 #endif
 }
 
-inline ring_bell() {
+inline wake_futex() {
 #ifdef WAKE_BEFORE_BUMP
     wake();
     atomic { rung[0] = true; rung[1] = true }
@@ -140,7 +140,7 @@ inline close_one(who) {
 }
 
 /* The receive lock, of both sleepers. */
-inline take_turn() {
+inline take_lock() {
     if
     :: atomic { taker == NOBODY -> taker = me }
 #ifdef RECEIVER_DIES
@@ -186,7 +186,7 @@ proctype sleeper(byte me) {
     bool over, ready, bounded;
     {
         do
-        ::  take_turn();                  /* fs_try_recv */
+        ::  take_lock();                  /* fs_try_recv */
             if
             :: number_gone[home] -> taker = NOBODY; break
             :: else
@@ -213,11 +213,11 @@ proctype sleeper(byte me) {
             :: atomic { !ready ->
                     taker = NOBODY
                 };
-                take_turn();              /* sleep_to_receive, sleep_for_bytes */
+                take_lock();              /* sleep_to_receive, sleep_for_bytes */
 #ifndef COUNTED_LATE
                 sleepers[home]++;
 #endif
-#ifndef BELL_AFTER_LOOK
+#ifndef FUTEX_AFTER_LOOK
                 rung[me] = false;         /* fs_futex_load */
 #endif
 #ifdef BIT_AFTER_LOOK
@@ -240,7 +240,7 @@ proctype sleeper(byte me) {
 #ifdef COUNTED_LATE
                 sleepers[home]++;
 #endif
-#ifdef BELL_AFTER_LOOK
+#ifdef FUTEX_AFTER_LOOK
                 rung[me] = false;
 #endif
                 taker = NOBODY;
@@ -277,22 +277,22 @@ proctype poster(byte me) {
     {
         /* fs_try_send: fs_lock_send_within; fs_recover_sending, which ends with fs_wake_peer_all */
         if
-        :: atomic { turn == NOBODY -> turn = me }
-        :: atomic { turn_is_dead_ones -> turn = me };
+        :: atomic { lock == NOBODY -> lock = me }
+        :: atomic { lock_is_dead_ones -> lock = me };
 #ifndef NO_MEND
-            ring_bell()
+            wake_futex()
 #endif
         fi;
         in_ring++;                        /* fs_post: the commit word */
 #ifdef TOLD_OUTSIDE
-        turn = NOBODY;
+        lock = NOBODY;
 #endif
         if                                /* fs_peer_doorbell, fs_claim_receiver_wakeups */
-        :: atomic { asleep -> asleep = false }; ring_bell()
+        :: atomic { asleep -> asleep = false }; wake_futex()
         :: else
         fi;
 #ifndef TOLD_OUTSIDE
-        turn = NOBODY;
+        lock = NOBODY;
 #endif
         if
         :: atomic { close_one(me) }       /* the program ends or closes; the ring's FIN, another message, is left out */
@@ -311,13 +311,13 @@ end:
 end_idle:
         do
         :: atomic { due[me] -> due[me] = false };
-#ifdef BELL_BEFORE_COUNT
-            ring_bell();
+#ifdef WAKE_BEFORE_COUNT
+            wake_futex();
             told[me]++
 #else
             told[me]++;
             if
-            :: sleepers[me] > 0 -> ring_bell()
+            :: sleepers[me] > 0 -> wake_futex()
             :: else
             fi
 #endif
@@ -334,7 +334,7 @@ active proctype closer() {
 #ifndef CLOSE_UNCOUNTED
     told[0]++;                            /* fs_wake_local */
 #endif
-    ring_bell()
+    wake_futex()
 }
 #endif
 
@@ -353,14 +353,14 @@ proctype loser() {
     atomic { watched[0] = false; due[0] = false };
 #ifdef LOSS_TOLD_FIRST
     told[0]++;
-    ring_bell();
+    wake_futex();
     atomic { no_watcher = true; joined[0] = false };
 #else
     atomic { no_watcher = true; joined[0] = false };        /* fs_watch_stop */
 #ifndef QUIET_LOSS
     told[0]++;
     if
-    :: sleepers[0] > 0 -> ring_bell()
+    :: sleepers[0] > 0 -> wake_futex()
     :: else
     fi;
 #endif

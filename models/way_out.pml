@@ -1,8 +1,8 @@
 /* Fallback: one end or both ends take a connection from the ring back to the kernel, with bytes unread.
  *
- * Theory. The side that falls back writes LEFT and posts BACK after its last post. Its peer's connection thread (or the peer's next
+ * Theory. The side that falls back writes LEFT and posts BACK after its last post. Its peer's control thread (or the peer's next
  * send) posts BACK too and is held. The side that falls back collects its unread data and the doorbell bytes, and asks the peer's
- * connection thread to resend the unread data through the kernel. `settled` is swapped from 0 once, so that each byte of the unread data
+ * control thread to resend the unread data through the kernel. `settled` is swapped from 0 once, so that each byte of the unread data
  * is either in the kernel's queue or with the side that falls back. If the peer cannot help, a bridge reads the bytes that the kernel
  * took (`returned`), then the rest of the unread data, then the bytes that follow. When both ends fall back, none may write raw before
  * it has resent the other's data, or has set TOO_LATE for the other.
@@ -54,7 +54,7 @@ bool reset[2];                      /* RST has come to side i */
 byte entered[2];                    /* bytes that side i gave to the kernel's stream */
 #define peer_ended(i) (kernel_fin[1 - i] || reset[i])
 
-/* Connection threads: requests, with unread data or without. */
+/* Control threads: requests, with unread data or without. */
 chan asks[2] = [3] of { bool };
 byte parcel_first[2], parcel_size[2];
 
@@ -274,7 +274,7 @@ wait_for_leaver:
     atomic { kernel_fin[i] = true; ended[i]++ }
 }
 
-/* ---- the connection thread ---- */
+/* ---- the control thread ---- */
 
 proctype connection_thread(bit i) MORTAL {
     bool sent, may;

@@ -86,7 +86,7 @@ inline receive(j) {
         :: atomic { fin[1 - j] == FIN && len(ring[1 - j]) == 0 -> over = true }
         :: fin[1 - j] == BACK && len(ring[1 - j]) == 0 -> go_back_receiving(j)
         :: else ->
-            /* fs_check_liveness, then another look */
+            /* check_liveness, then another look */
             if
             :: atomic { len(kern[1 - j]) == 0 && peer_ended(j) -> at_end = true }
             :: atomic { len(kern[1 - j]) == 0 && !peer_ended(j) -> waits = true }

@@ -11,6 +11,11 @@ from dataclasses import dataclass
 
 NATIVE = ("core/*", "fastsock/_native/*", "interpose/*", "setup.py")
 PRODUCT = (*NATIVE, "fastsock/*", "pyproject.toml")
+FTP_AND_RPC = (
+    "vsftpd:/usr/sbin/vsftpd",
+    "rpcsvc-proto:/usr/bin/rpcgen",
+    "libtirpc-dev:/usr/include/tirpc/rpc/rpc.h",
+)
 STDLIB = ("python", "-m", "tests.third_party.stdlib")
 
 
@@ -62,6 +67,27 @@ PARTS = {
         (*PRODUCT, "tests/sanitizers/*"),
         runs=("tests/sanitizers/run", "address", "--quick"),
         seconds=180,
+    ),
+    "library-address": Part(
+        "the library for programs under AddressSanitizer, with cases in C, redis and nginx",
+        (*NATIVE, "tests/interpose/*", "tests/sanitizers/*"),
+        runs=("python", "-m", "tests.interpose.sanitizers", "address"),
+        tools=("redis-server", "nginx", "curl"),
+        seconds=120,
+    ),
+    "library-thread": Part(
+        "the library for programs under ThreadSanitizer, with cases in C, redis and nginx",
+        (*NATIVE, "tests/interpose/*", "tests/sanitizers/*"),
+        runs=("python", "-m", "tests.interpose.sanitizers", "thread"),
+        tools=("redis-server", "nginx", "curl"),
+        seconds=150,
+    ),
+    "suites-in-c": Part(
+        "the test programs of libuv, libevent and redis, plain against below the library",
+        (*PRODUCT, "tests/third_party/native/*"),
+        runs=("python", "-m", "tests.third_party.native"),
+        tools=("redis-server", "tcl:/usr/bin/tclsh"),
+        seconds=500,
     ),
     "fuzz": Part(
         "whatever a peer can say, from a seed",
@@ -135,6 +161,13 @@ PARTS = {
         runs=("python", "-m", "tests.soak", "--seconds", "300"),
         seconds=310,
     ),
+    "chaos-in-c": Part(
+        "echo programs in C, redis, nginx and curl below the library, killed, stopped and interrupted, from a seed",
+        (*PRODUCT, "tests/soak/*"),
+        runs=("python", "-m", "tests.soak.native", "--seconds", "120"),
+        tools=("redis-server", "nginx", "curl"),
+        seconds=130,
+    ),
     "wheels": Part(
         "a wheel, tried in an empty environment",
         (*PRODUCT, "MANIFEST.in", "tests/wheels/*"),
@@ -142,14 +175,29 @@ PARTS = {
         seconds=120,
     ),
     "papers": Part(
-        "the papers' figures at their smallest sizes", ("research/*", *PRODUCT), tests=("tests/papers",), seconds=160
+        "the papers' figures at their smallest sizes",
+        ("research/*", *PRODUCT),
+        tests=("tests/papers",),
+        tools=("curl", "nginx", "wrk", *FTP_AND_RPC),
+        seconds=180,
     ),
     "programs": Part(
         "recipes, and other people's servers, clients and frameworks",
         (*PRODUCT, "docs/recipes.md"),
         tests=("tests/third_party/programs", "tests/project/test_recipes.py", "tests/project/test_snippets.py"),
-        tools=("curl", "redis-server"),
-        seconds=200,
+        tools=(
+            "curl",
+            "redis-server",
+            "memcached",
+            "libmemcached-tools:/usr/bin/memcslap",
+            "postgresql:/usr/bin/pgbench",
+            "lftp",
+            "nginx:/usr/sbin/nginx",
+            "haproxy:/usr/sbin/haproxy",
+            "wget",
+            *FTP_AND_RPC,
+        ),
+        seconds=400,
     ),
     "benches": Part(
         "the benchmarks run, and tell what they should",

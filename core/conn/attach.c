@@ -1,5 +1,7 @@
 /* Attaching a region to a connection, and handing out its descriptor.
  *
+ * Attaching gives this side's consent and switches nothing: the peer's sends switch when they find the consent (send.c).
+ *
  * Responsible for: bytes received and sent during the attachment are counted exactly once; a descriptor that somebody polls is readable
  * exactly while something waits. Never: maps the region, or decides whether a connection moves. */
 #include "conn/attach.h"
@@ -79,13 +81,30 @@ int fs_count_received(struct fs_connection *c, uint64_t *taken) {
     }
 }
 
+/* Tells the peer on the ring that the descriptor is exposed. With the receive lock, with which a thread that goes to sleep reads `exposed`
+ * and takes FS_EXPOSED back if it was not set. Returns 1 if this side reads the ring, 0 if not, -EINTR as fs_conn_shutdown. */
+static int publish_exposed(struct fs_connection *c) {
+    struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
+    if (!receiver) return -EINTR;
+    int on_ring = fs_is_attached(c); /* a bridge may have replaced the region meanwhile */
+    if (on_ring) {
+        /* SYNC: exposed - ordered by the receive lock, with fs_sleep. */
+        fs_or_sc(&c->ring.rx->doorbell, FS_EXPOSED);
+        on_ring = !(fs_moved(c) & FS_RECEIVING_BACK);
+        if (fs_receives_on_ring(c) && !fs_has_descriptor(&c->ring))
+            fs_drain_doorbell_bytes(c, receiver); /* a byte without data behind it, see fs_leave_probe_byte */
+    }
+    fs_unlock_recv(c, receiver);
+    return on_ring;
+}
+
 int fs_expose(struct fs_connection *c) {
     if (fs_is_loop_driven(c) || fs_is_told_exposed(c)) return 0;
     fs_note_exposed(c);
     if (!fs_load_sc(&c->is.attached)) return 0;
     void *host_state = fs_host_unlock();
     /* Bytes posted earlier were posted without a doorbell byte. Only the peer can put one into our queue. */
-    int lacks = fs_publish_exposed(c);
+    int lacks = publish_exposed(c);
     if (lacks > 0) lacks = fs_lacks_doorbell_byte(c);
     fs_host_lock(host_state);
     return lacks;
@@ -131,7 +150,7 @@ static int change_number_beside_others(struct fs_connection *c) {
     }
     if (possible && own == fs_own(c)) {
         change_number(c);
-        /* SYNC: turn - pairs with the swap in fs_robust_trylock. Adding 0 is a read that is also a store, after the store of the number:
+        /* SYNC: side lock - pairs with the swap in fs_robust_trylock. Adding 0 is a read that is also a store, after the store of the number:
          * a thread of ours that takes the lock later finds the new number, and one that took the lock before shows in the word. */
         for (int i = 0; i < 2; i++) possible &= results[i] != FS_LOCK_BUSY || fs_add_sc(&locks[i]->word, 0) == words[i];
     }

@@ -4,13 +4,6 @@
 
 #include "conn/state.h"
 
-/* How an attached connection behaves. */
-struct fs_flow_options {
-    uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */
-    uint32_t combine_limit; /* largest send that is combined, bytes */
-    int combine_when_full;  /* the last quarter of the window always combines */
-};
-
 /* Attaches a region and gives consent: from then on this side reads the bytes that the peer posts after its switch. `memory` is the
  * mapping, of `size` bytes; it stays the caller's. `side` is 0 for the seeker, 1 for the publisher. The caller has the host lock,
  * which is unlocked while the side's locks are taken.
@@ -38,10 +31,5 @@ void fs_wait_for_doorbell_byte(struct fs_connection *c); /* for 20 ms at most, w
 
 /* Returns the descriptor for a system call that is made without a lock. As on TCP, it may be closed before that call begins. */
 static inline int fs_fd_unlocked(const struct fs_connection *c) { return (int)fs_load_own32(&c->number); }
-
-/* Makes `fd` the connection's descriptor. Both locks are held, except one that another process has, which may be stopped: no thread
- * of this process may be in a call on the old number when its owner closes it. The caller is inside (fs_call_enter) and has the
- * host lock, which is unlocked while the locks are taken. */
-void fs_set_fd(struct fs_connection *c, int fd);
 
 #endif

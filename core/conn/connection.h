@@ -17,12 +17,9 @@
 #include "events/fd_change.h"
 #include "events/spin_budget.h"
 
-enum { FS_RECEIVE = 1, FS_SEND = 2 }; /* directions of a wait */
-
 enum { FS_LOCALITY_UNKNOWN = 0, FS_HERE = 1, FS_ELSEWHERE = 2 }; /* location of the peer */
 
 #define FS_NOT_ASKED ((int64_t)-2)     /* a timeout that no wait has needed yet */
-#define FS_VIOLATED ((int64_t)-100000) /* the peer broke the protocol, or this side lost a part: see ring.violation */
 
 enum {
     FS_PATIENCE = 2, /* number of waits for a lock, about 10 ms each, before a call of the program checks for signals and its timeout */
@@ -30,16 +27,19 @@ enum {
 
 enum fs_late { /* fs_connection.late */
     FS_LATE_BYTES = 1,   /* doorbell bytes that were counted and not sent yet */
-    FS_LATE_REQUEST = 2, /* a request for which the peer's connection thread had no room */
+    FS_LATE_REQUEST = 2, /* a request for which the peer's control thread had no room */
     FS_LATE_POST = 4,    /* the end of the peer's post, before which its doorbell bytes are not taken */
     FS_LATE_AGAIN = 8,   /* the same of a peer that was late before */
 };
 
+/* (It begins as struct fs_conn_head of the public header says.) */
 struct fs_connection {
     /* identity */
     fs_word32 fd;   /* a descriptor of the kernel connection (fs_fd); -1: closed here */
-    uint64_t inode; /* the kernel's number of the socket; 0: not known yet (fs_conn_identify) */
     int place;      /* in the connection table; -1: none */
+    uint64_t inode; /* the kernel's number of the socket; 0: not known yet (fs_conn_identify) */
+    fs_atomic_ptr(struct fs_shared_side) own; /* fs_own */
+    fs_word32 settled; /* no operation has work to do for the path. For api/path.c */
     /* flags: written by state.c only, read by the functions of state.h */
     struct fs_conn_flags {
         fs_word32 attached; /* there is a region: from then on `ring` does not change */
@@ -64,7 +64,6 @@ struct fs_connection {
     uint32_t receive_limit, send_limit;
     /* the ring */
     struct fs_ring_pair ring;
-    fs_atomic_ptr(struct fs_shared_side) own; /* fs_own */
     pid_t peer_process; /* from the rendezvous; 0: unknown, or in another PID namespace */
     /* in an event set of this side, as the region names it (wire/event_page.h); 0: none. Relaxed: a stale value costs a hint */
     fs_word64 slot;
@@ -99,21 +98,11 @@ struct fs_connection {
     int64_t held_since;
 };
 
-/* Returns the descriptor for a system call. With a lock it is exact; without one it is the number of a moment ago (fs_fd_unlocked). */
-static inline int fs_fd(const struct fs_connection *c) { return (int)fs_load_own32(&c->fd); }
-
 /* Returns this side's state. It changes when a bridge replaces the descriptors: a caller without a lock may get the old one, which stays
  * valid as long as the connection. */
 static inline struct fs_shared_side *fs_own(const struct fs_connection *c) {
     /* SYNC: own side - pairs with fs_swap_to_bridge. */
     return fs_load_acquire(&((struct fs_connection *)c)->own);
 }
-
-/* A call of this process that is inside a connection. A thread's calls form a chain, because a signal handler that runs inside one may
- * make another one, or fork: the child has this thread's calls and no others. */
-struct fs_call {
-    struct fs_connection *connection;
-    struct fs_call *outer;
-};
 
 #endif

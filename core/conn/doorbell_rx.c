@@ -5,23 +5,18 @@
  * fs_connection.late), or takes the program's bytes. */
 #include "conn/doorbell_rx.h"
 
-#include "conn/fallback.h"
 #include "conn/peer_status.h"
 #include "conn/doorbell_tx.h"
 #include "conn/state.h"
-#include "conn/side_lock.h"
 #include "transport/options.h"
 #include "transport/tcp.h"
 
 enum {
     DOORBELL_BUFFER = 262144,  /* limit of the receive buffer for doorbell bytes, bytes */
     RESTORED_BUFFER = 1 << 20, /* approximate receive buffer after the fallback, bytes */
-    LATE_BYTES_MS = 10,        /* how long to wait for late doorbell bytes, milliseconds */
     BYTE_CHECKS = 100,         /* checks for a doorbell byte before its reader gives up the lock */
     POST_CHECKS = 200,         /* checks for the end of a post */
 };
-#define POST_NS ((int64_t)5000000)     /* how long a sender may stay in a post that it sends a doorbell byte for */
-#define LATE_POST_NS ((int64_t)100000) /* the same for a sender that was late before */
 
 static char junk[65536]; /* where doorbell bytes go */
 
@@ -104,21 +99,24 @@ __attribute__((noinline)) static int64_t discard(struct fs_connection *c, uint32
     return fs_peek_kernel(c, junk, FS_MIN((size_t)count, sizeof junk), MSG_TRUNC);
 }
 
+/* Called when a read got no outstanding byte. Returns true if another attempt may get some: the peer has counted them but not sent them
+ * yet, as it is between the two steps or was interrupted there. Otherwise nothing comes any more. */
+static int come_later(struct fs_connection *c, struct fs_receiver *receiver, int64_t got) {
+    fs_cpu_relax();
+    if (may_come(c, got)) return 1;
+    if (got < 0) fs_note_error(c, (uint32_t)-got);
+    receiver->doorbell_debt = 0;
+    return 0;
+}
+
 /* Takes outstanding bytes (`doorbell_debt`) as far as they have come. For when no urgent byte is among them, so that each byte is
  * counted. */
 static void take_counted(struct fs_connection *c, struct fs_receiver *receiver) {
     int tries = 0;
     while (receiver->doorbell_debt && tries < BYTE_CHECKS) {
         int64_t got = discard(c, receiver->doorbell_debt);
-        if (got > 0) {
-            receiver->doorbell_debt -= (uint32_t)got;
-        } else if (may_come(c, got)) {
-            tries += 1; /* counted by the peer but not sent yet: the peer is between the two steps, or was interrupted there */
-            fs_cpu_relax();
-        } else {
-            if (got < 0) fs_note_error(c, (uint32_t)-got);
-            receiver->doorbell_debt = 0; /* nothing comes any more */
-        }
+        if (got > 0) receiver->doorbell_debt -= (uint32_t)got;
+        else tries += come_later(c, receiver, got);
     }
 }
 
@@ -138,16 +136,9 @@ static int take_by_position(struct fs_connection *c, struct fs_receiver *receive
         fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1); /* takes the urgent byte with the others */
         int64_t got = discard(c, missing);
         fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, in_line);
-        if (got > 0) {
-            receiver->doorbell_debt = missing - (uint32_t)got;
-        } else if (may_come(c, got)) {
-            tries += 1;
-            fs_cpu_relax();
-        } else {
-            if (got < 0) fs_note_error(c, (uint32_t)-got);
-            receiver->doorbell_debt = 0; /* nothing comes any more */
-            return 1;
-        }
+        if (got > 0) receiver->doorbell_debt = missing - (uint32_t)got;
+        else if (come_later(c, receiver, got)) tries += 1;
+        else return 1;
     }
     return 0;
 }
@@ -176,8 +167,7 @@ static int post_ends(struct fs_connection *c) {
     return !fs_peer_is_notifying(&c->ring);
 }
 
-/* fs_drain_doorbell_bytes without the check for a post. This side reads the ring. */
-static void drain_now(struct fs_connection *c, struct fs_receiver *receiver) {
+void fs_drain_without_waiting(struct fs_connection *c, struct fs_receiver *receiver) {
     if (fs_peer_credit_wait(&c->ring) & FS_PLUGGED && fs_has_descriptor(&c->ring))
         return; /* a plug, perhaps a new one: left for fs_answer_credit_wait */
     fs_discard_doorbell_bytes(c, receiver, fs_doorbell_bytes_to_drain(&c->ring, receiver));
@@ -190,7 +180,7 @@ void fs_drain_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiv
         c->late |= c->peer_late ? FS_LATE_AGAIN : FS_LATE_POST;
         return;
     }
-    drain_now(c, receiver);
+    fs_drain_without_waiting(c, receiver);
 }
 
 void fs_drain_all_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver) {
@@ -199,75 +189,6 @@ void fs_drain_all_doorbell_bytes(struct fs_connection *c, struct fs_receiver *re
     uint32_t count = rung - fs_load_relaxed(&c->ring.rx->heard);
     fs_store_sc(&c->ring.rx->heard, rung);
     if (count || receiver->doorbell_debt) fs_discard_doorbell_bytes(c, receiver, count);
-}
-
-/* ---- what is late ------------------------------------------------------------------------------------------- */
-
-int fs_unlock_recv(struct fs_connection *c, struct fs_receiver *receiver) {
-    int late = c->late;
-    c->late = 0;
-    fs_unlock_recv_quick(receiver);
-    if (late) fs_wait_for_late(c, late);
-    return (late & (FS_LATE_POST | FS_LATE_AGAIN)) != 0;
-}
-
-/* Takes the doorbell bytes that were left in the kernel's queue (FS_LATE_POST) once the peer's post has ended, or after `patience`
- * nanoseconds. Returns what is late then. Called with no lock. */
-static int await_post(struct fs_connection *c, int64_t patience) {
-    struct fs_receiver *receiver;
-    int64_t deadline = fs_now() + patience;
-    for (;;) {
-        fs_wait_for_post(&c->ring, deadline);
-        receiver = fs_lock_recv_within(c, FS_PATIENCE);
-        if (!receiver) return 0; /* a stopped process has the lock: the next holder takes them */
-        if (!fs_is_attached(c) || !fs_receives_on_ring(c) || !fs_peer_is_notifying(&c->ring)) break;
-        if (fs_now() >= deadline) {
-            c->peer_late = 1; /* stopped, killed or hostile: once is enough */
-            break;
-        }
-        fs_unlock_recv_quick(receiver); /* the next post */
-    }
-    if (fs_is_attached(c) && fs_receives_on_ring(c)) drain_now(c, receiver);
-    int late = c->late;
-    c->late = 0;
-    fs_unlock_recv_quick(receiver);
-    return late;
-}
-
-/* Gives a post and its doorbell bytes a few milliseconds: a caller that polls the descriptor afterwards would take a late byte for
- * data. The lock is not held, so another holder may receive meanwhile; that one, or one that is killed, leaves the outstanding
- * count in `doorbell_debt`, and each attempt starts from it. */
-void fs_wait_for_late(struct fs_connection *c, int late) {
-    if (late & (FS_LATE_POST | FS_LATE_AGAIN)) late |= await_post(c, late & FS_LATE_AGAIN ? LATE_POST_NS : POST_NS);
-    if (late & FS_LATE_REQUEST) fs_repeat_settle_request(c); /* perhaps of a dead holder whose lock await_post recovered */
-    if (!(late & FS_LATE_BYTES)) return;
-    for (int tries = 0; tries < LATE_BYTES_MS; tries++) {
-        fs_wait_for_byte(fs_fd(c));
-        struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
-        if (!receiver) continue;
-        if (fs_is_attached(c) && receiver->doorbell_debt) fs_discard_doorbell_bytes(c, receiver, 0);
-        int outstanding = fs_is_attached(c) && receiver->doorbell_debt;
-        fs_unlock_recv_quick(receiver);
-        if (!outstanding) return;
-    }
-}
-
-/* ---- a descriptor that was handed out ------------------------------------------------------------------------ */
-
-/* With the receive lock, with which a thread that goes to sleep reads `exposed` and takes FS_EXPOSED back if it was not set. */
-int fs_publish_exposed(struct fs_connection *c) {
-    struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
-    if (!receiver) return -EINTR;
-    int on_ring = fs_is_attached(c); /* a bridge may have replaced the region meanwhile */
-    if (on_ring) {
-        /* SYNC: exposed - ordered by the receive lock, with fs_sleep. */
-        fs_or_sc(&c->ring.rx->doorbell, FS_EXPOSED);
-        on_ring = !(fs_moved(c) & FS_RECEIVING_BACK);
-        if (fs_receives_on_ring(c) && !fs_has_descriptor(&c->ring))
-            fs_drain_doorbell_bytes(c, receiver); /* a byte without data behind it, see fs_leave_probe_byte */
-    }
-    fs_unlock_recv(c, receiver);
-    return on_ring;
 }
 
 /* While the kernel's part of the stream is unread, POLLIN says nothing. The count of bytes sent shows then that a doorbell byte

@@ -8,6 +8,9 @@
 /* Called after a read. Leaves doorbell bytes in the kernel's queue exactly while something waits in the ring. */
 void fs_drain_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver);
 
+/* The same without the check for a post. This side reads the ring. */
+void fs_drain_without_waiting(struct fs_connection *c, struct fs_receiver *receiver);
+
 /* Takes `count` doorbell bytes and the outstanding ones (`doorbell_debt`) from the kernel's queue. */
 void fs_discard_doorbell_bytes(struct fs_connection *c, struct fs_receiver *receiver, uint64_t count);
 
@@ -23,17 +26,6 @@ void fs_freeze_recv_buffer(struct fs_connection *c);
 /* From now on the kernel's queue is for doorbell bytes. */
 void fs_reserve_recv_buffer(struct fs_connection *c);
 void fs_restore_recv_buffer(struct fs_connection *c); /* the kernel's queue is the program's again */
-
-/* Releases the receive lock, then waits for late bytes and posts. Returns 1 if doorbell bytes were taken only then: they may have
- * hidden the end of the kernel's stream. */
-int fs_unlock_recv(struct fs_connection *c, struct fs_receiver *receiver);
-
-/* Waits for what the lock's holder found to be late (bits of enum fs_late). Called with no lock. */
-void fs_wait_for_late(struct fs_connection *c, int late);
-
-/* Tells the peer on the ring that the descriptor is exposed. Takes the receive lock. Returns 1 if this side reads the ring, 0 if
- * not, -EINTR as fs_conn_shutdown. */
-int fs_publish_exposed(struct fs_connection *c);
 
 /* Returns true if something waits in the ring and neither a doorbell byte nor the end of the kernel's stream shows it. */
 int fs_lacks_doorbell_byte(struct fs_connection *c);

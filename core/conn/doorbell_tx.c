@@ -5,9 +5,7 @@
 #include "conn/doorbell_tx.h"
 
 #include "conn/event_slot.h"
-#include "conn/send.h"
 #include "conn/state.h"
-#include "conn/side_lock.h"
 #include "transport/options.h"
 #include "transport/tcp.h"
 #include "events/futex.h"
@@ -17,9 +15,15 @@ enum {
     PLUG_PIECE = 16384,  /* most of it in one segment, which has to fit into a window that opens again */
     PLUG_MOST = 1 << 26, /* most bytes of one plug, with the peer's window */
 };
-#define BYTE_NS ((int64_t)100000000) /* how long doorbell bytes may find no room in the kernel */
 
 static const char junk[PLUG_PIECE]; /* content of doorbell bytes */
+
+/* ---- the kernel ----------------------------------------------------------------------------------------------- */
+
+int64_t fs_send_kernel(struct fs_connection *c, const char *data, size_t length, int flags) {
+    int64_t part = fs_system.send(fs_fd(c), data, length, flags | MSG_DONTWAIT);
+    return part >= 0 ? part : -errno;
+}
 
 /* ---- sleepers ----------------------------------------------------------------------------------------------- */
 
@@ -136,69 +140,13 @@ int fs_send_deferred(struct fs_connection *c, struct fs_sender *sender) {
     return part != -EAGAIN;
 }
 
-int fs_nothing_deferred(struct fs_connection *c) {
-    struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
-    if (!sender) return 0;
-    int out = fs_send_deferred(c, sender);
-    fs_unlock_send(c, sender);
-    return out;
-}
-
-/* ---- what is late ------------------------------------------------------------------------------------------- */
-
-int fs_must_flush(struct fs_connection *c, struct fs_sender *sender) {
-    int late = c->late_sending;
-    c->late_sending = 0;
-    if (sender->bytes_unsent && !late && fs_now() - sender->unsent_since > 2 * BYTE_NS) {
-        /* The thread that waited was killed or stopped, or a stopped thread had the lock for so long. */
-        sender->unsent_since = fs_now();
-        late = 1;
-    }
-    return late;
-}
-
-int fs_unlock_send(struct fs_connection *c, struct fs_sender *sender) {
-    int late = fs_must_flush(c, sender);
-    fs_unlock_send_quick(sender);
-    return !late || fs_wait_for_kernel_room(c);
-}
-
-/* There is no room if the system is short of memory, or if the send buffer may not be widened. The lock is not held: another holder
- * that sends meanwhile sends these bytes, and a later one waits if this one cannot (fs_must_flush). A peer that takes none has
- * counted them as taken: bytes are sent one at a time. */
-int fs_wait_for_kernel_room(struct fs_connection *c) {
-    int sent = 0, over = 0;
-    uint32_t left = 0;
-    int64_t deadline = fs_now() + 2 * BYTE_NS; /* after that the holder of the lock knows that nobody waits */
-    while (!sent && !over) {
-        fs_short_sleep_unlocked();
-        struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
-        if (!sender) {
-            if (fs_now() >= deadline) return 1; /* a stopped process has the lock */
-            continue;
-        }
-        left = FS_MAX(left, sender->bytes_unsent);
-        sent = !fs_is_attached(c) || fs_send_deferred(c, sender);
-        if (!sent && sender->bytes_unsent < left) {
-            /* Some bytes were sent: the time starts again. Written only here: it shows others that somebody waits. */
-            sender->unsent_since = fs_now();
-            deadline = sender->unsent_since + 2 * BYTE_NS;
-        }
-        left = sender->bytes_unsent;
-        if (!sent && fs_now() - sender->unsent_since >= BYTE_NS) {
-            over = 1;
-            c->ring.violation = "stopped reading its doorbell";
-        }
-        c->late_sending = 0;
-        fs_unlock_send_quick(sender);
-    }
-    return sent;
+int64_t fs_send_kernel_locked(struct fs_connection *c, struct fs_sender *sender, const char *data, size_t length, int flags) {
+    return fs_send_deferred(c, sender) ? fs_send_kernel(c, data, length, flags) : -EAGAIN;
 }
 
 /* ---- the plug ----------------------------------------------------------------------------------------------- */
 
-/* The ring is full and the program may wait for POLLOUT. Fills the kernel's send buffer, which makes POLLOUT false until the
- * receiver returns credits and drains the buffer. Called after fs_begin_plug. Returns 0 if credits came meanwhile. */
+/* Called between fs_begin_plug and fs_end_notify. Returns 0 if credits came meanwhile. */
 static int plug(struct fs_connection *c, struct fs_sender *sender) {
     int unsent = 0, unacknowledged = 0;
     int64_t whole = 0;
@@ -226,17 +174,8 @@ static int plug(struct fs_connection *c, struct fs_sender *sender) {
     return !fs_ring_writable(&c->ring, sender);
 }
 
-int fs_plug_if_full(struct fs_connection *c) {
-    int full = 0;
-    struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
-    if (!sender) return 1;
-    if (fs_sends_on_ring(c) && !fs_peer_is_lost(c) && !fs_ring_writable(&c->ring, sender)) {
-        full = 1;
-        if (fs_is_exposed(c)) {
-            full = fs_begin_plug(&c->ring, sender) && plug(c, sender);
-            fs_end_notify(&c->ring, sender);
-        }
-    }
-    fs_unlock_send(c, sender);
+int fs_plug(struct fs_connection *c, struct fs_sender *sender) {
+    int full = fs_begin_plug(&c->ring, sender) && plug(c, sender);
+    fs_end_notify(&c->ring, sender);
     return full;
 }

@@ -7,14 +7,14 @@
 #include "conn/state.h"
 #include "wire/control_msg.h"
 
-enum { TRIES = 20 }; /* attempts to find room in the queue of the peer's connection thread */
+enum { TRIES = 20 }; /* attempts to find room in the queue of the peer's control thread */
 
 int fs_send_request(struct fs_connection *c, int unread_data) {
     return fs_send_control_to_side(c->ring.region, c->region_id, 1 - c->ring.side, unread_data);
 }
 
 /* Uses the set's page and eventfd if this process has them. If it does not have them yet, had no room for them, or the program has
- * closed our number, it asks the peer's connection thread. A full queue is emptied soon, and the thread that empties it checks all
+ * closed our number, it asks the peer's control thread. A full queue is emptied soon, and the thread that empties it checks all
  * connections whose request may have found no room (fs_handle_requests). */
 uint32_t fs_wake_peer_set(struct fs_connection *c) {
     struct fs_region *region = c->ring.region;

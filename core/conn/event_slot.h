@@ -29,7 +29,7 @@ static inline uint32_t fs_slot_of(const struct fs_connection *c) {
 /* Writes the slot's name into the region, before the peer is told that the set sleeps (fs_arm_for_loop). The connection is attached. */
 void fs_publish_slot(struct fs_connection *c);
 
-/* Sends a request to the peer's connection thread, with the memfd `unread_data` if that is not negative. Returns 0 or -errno. */
+/* Sends a request to the peer's control thread, with the memfd `unread_data` if that is not negative. Returns 0 or -errno. */
 int fs_send_request(struct fs_connection *c, int unread_data);
 
 #endif

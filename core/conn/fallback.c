@@ -3,11 +3,11 @@
  * Either side may fall back. Bytes that it sent lie in the ring, with BACK behind them, and later bytes go through the kernel: nothing
  * more to do. Bytes that it has not read must come out of the kernel's queue instead, and only the peer can put them there. So
  *
- *   1. the side withdraws consent (LEFT) and asks the peer's connection thread, which posts BACK behind the bytes that the peer has
+ *   1. the side withdraws consent (LEFT) and asks the peer's control thread, which posts BACK behind the bytes that the peer has
  *      posted, and sends nothing more until the fallback is settled (HELD);
  *   2. the side takes everything up to BACK, including the kernel's part of the stream, into a memfd, the *unread data*, and the
  *      doorbell bytes out of the kernel's queue, which is empty then;
- *   3. the peer's connection thread sends the unread data through the kernel, and the peer goes on there.
+ *   3. the peer's control thread sends the unread data through the kernel, and the peer goes on there.
  *
  * This file has the side that falls back; its peer is in fallback_peer.c. If the peer cannot take part (closed, shut down, dead,
  * stopped, no room in the kernel), only a bridge helps (fallback_bridge.c). docs/moving.md argues why nothing is lost or doubled.
@@ -19,10 +19,10 @@
 #include "conn/doorbell_rx.h"
 #include "conn/fallback_peer.h"
 #include "conn/peer_status.h"
-#include "conn/recovery.h"
 #include "conn/receive.h"
 #include "conn/doorbell_tx.h"
 #include "conn/event_slot.h"
+#include "conn/settle.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
 #include "transport/tcp.h"
@@ -61,43 +61,16 @@ static int take_doorbells(struct fs_connection *c, int64_t deadline) {
     }
 }
 
-/* The fallback is settled: wakes the threads of the held peer that wait for this. A program that polls sleeps on the kernel's
- * descriptor, and only its own side can make an edge there: this asks the peer's connection thread to. Returns 0 if there is no room for
- * the request now. */
-static int wake_held_peer(struct fs_connection *c) {
-    fs_wake_peer_all(c);
-    return !(fs_peer_doorbell(&c->ring) & FS_EXPOSED) || fs_send_request(c, -1) != -EAGAIN;
-}
-
-void fs_repeat_settle_request(struct fs_connection *c) {
-    int64_t deadline = fs_now() + FS_ANSWER_TIME;
-    while (!wake_held_peer(c) && fs_now() < deadline) /* the thread's queue has no room for more requests */
-        fs_short_sleep_unlocked();
-}
-
-/* Tells a held peer that it may go on. Returns 0 if the request must be repeated (fs_repeat_settle_request). */
-static int settle(struct fs_connection *c) {
-    if (fs_load_sc(&c->ring.rx->ready) == FS_LEFT) {
-        fs_settle_go_on(c);
-        return wake_held_peer(c);
-    }
-    return 1;
-}
-
 /* Settles the fallback of this side. Called with no lock. */
 static void settle_with_peer(struct fs_connection *c) {
-    if (!settle(c)) fs_repeat_settle_request(c);
+    if (!fs_settle(c)) fs_repeat_settle_request(c);
 }
 
-void fs_settle_locked(struct fs_connection *c, struct fs_receiver *receiver) {
-    if (!settle(c)) c->late |= FS_LATE_REQUEST;
-}
-
-void fs_recv_fall_back(struct fs_connection *c, struct fs_receiver *receiver) {
-    fs_change_receiving(c, receiver, FS_EV_RECEIVE_BACK);
-    fs_restore_recv_buffer(c);
-    fs_drain_all_doorbell_bytes(c, receiver); /* outstanding bytes are taken before the next receive */
-    fs_settle_locked(c, receiver);
+/* Returns `outcome` for a fallback that takes nothing more: releases the lock and settles. */
+static enum fs_fallback_result stop_here(struct fs_connection *c, struct fs_receiver *receiver, enum fs_fallback_result outcome) {
+    fs_unlock_recv_quick(receiver);
+    settle_with_peer(c);
+    return outcome;
 }
 
 /* ---- falling back ------------------------------------------------------------------------------------------ */
@@ -194,7 +167,7 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
         if (got > 0 && !append(unread_data, piece, got)) return fail_on_excess(c);
     }
     receiver = fs_lock_recv(c);
-    more = fs_stream_end(&c->ring, receiver) != 1;
+    more = fs_stream_end(&c->ring, receiver) != FS_END_WRONG;
     if (more) fs_change_receiving(c, receiver, FS_EV_RECEIVE_BACK);
     fs_unlock_recv_quick(receiver);
     if (!more) return FS_FALLBACK_FAILED;
@@ -216,7 +189,7 @@ static enum fs_fallback_result give_back(struct fs_connection *c, struct fs_unre
         if (now > deadline || ended || fs_load_sc(&c->ring.rx->settled) == FS_REFUSED) {
             /* SYNC: settled - pairs with fs_settle_resending: fs_resend_unread has begun, or will not. */
             if (fs_settle_go_on(c) || fs_load_sc(&c->ring.rx->settled) != FS_RESENDING) {
-                wake_held_peer(c);
+                fs_wake_held_peer(c);
                 return FS_NEEDS_BRIDGE;
             }
             answer = fs_load_sc(&c->ring.rx->returned);
@@ -242,13 +215,6 @@ static void let_peer_leave(struct fs_connection *c) {
     fs_settle_refused(c);
     struct fs_sender *sender = fs_lock_send(c);
     fs_unlock_send(c, sender);
-}
-
-int64_t fs_recv_beside_collector(struct fs_connection *c, struct fs_receiver *receiver) {
-    if (fs_is_broken(c)) return 0;
-    if (!fs_lock_is_free(&fs_side_of_receiver(receiver)->fallback.lock)) return -EAGAIN;
-    fs_break_connection(c, "unread data was lost: the process of this side that had it was killed");
-    return FS_VIOLATED;
 }
 
 int fs_fallback_is_running(const struct fs_connection *c) {
@@ -308,32 +274,23 @@ static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unre
     struct fs_receiver *receiver = fs_lock_recv(c);
     if (fs_moved(c) & FS_RECEIVING_BACK) {
         /* The peer fell back first, or another holder has read up to its BACK. The peer may not be done, and may wait for us by now. */
-        fs_unlock_recv_quick(receiver);
-        settle_with_peer(c);
+        stop_here(c, receiver, FS_FELL_BACK);
         return take_doorbells(c, fs_now() + FS_ANSWER_TIME) ? FS_FELL_BACK : FS_NEEDS_BRIDGE;
     }
     if (!attached || !end_known) {
         /* A peer that has not attached finds LEFT when it does, and has never moved. */
         if (!attached) fs_change_receiving(c, receiver, FS_EV_RECEIVE_BACK);
-        fs_unlock_recv_quick(receiver);
-        settle_with_peer(c);
-        return attached ? FS_NEEDS_BRIDGE : FS_FELL_BACK;
+        return stop_here(c, receiver, attached ? FS_NEEDS_BRIDGE : FS_FELL_BACK);
     }
     uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
     /* A kernel whose socket is shut in both directions answers bytes with RST, and drops bytes that it has not sent yet. */
     returns = returns && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_BACK && !fs_peer_ended(c) &&
               !(fs_load_relaxed(&c->ring.rx->doorbell) & FS_SHUT);
     if (!returns && (fs_has_descriptor(&c->ring) || fs_load_relaxed(&receiver->taken) ||
-                     (switch_at && !fs_receives_on_ring(c) && switch_at - 1 != fs_load_relaxed(&receiver->kernel_taken)))) {
-        fs_unlock_recv_quick(receiver);
-        settle_with_peer(c);
-        return FS_NEEDS_BRIDGE;
-    }
-    if (count_unread(c, receiver) > unread_data->room) { /* no memory or no descriptor for them: a bridge needs none */
-        fs_unlock_recv_quick(receiver);
-        settle_with_peer(c);
-        return FS_NEEDS_BRIDGE;
-    }
+                     (switch_at && !fs_receives_on_ring(c) && switch_at - 1 != fs_load_relaxed(&receiver->kernel_taken))))
+        return stop_here(c, receiver, FS_NEEDS_BRIDGE);
+    if (count_unread(c, receiver) > unread_data->room) /* no memory or no descriptor for them: a bridge needs none */
+        return stop_here(c, receiver, FS_NEEDS_BRIDGE);
     fs_change_receiving(c, receiver, FS_EV_COLLECT);
     fs_unlock_recv_quick(receiver);
     enum fs_fallback_result outcome = collect(c, unread_data, piece, fs_now() + FS_ANSWER_TIME);

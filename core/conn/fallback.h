@@ -41,18 +41,4 @@ enum fs_fallback_result fs_fallback_collect(struct fs_connection *c, struct fs_f
 /* Both directions are the kernel's again: from now on somebody else reads and writes the descriptor. */
 void fs_fallback_done(struct fs_connection *c, struct fs_fallback_lock *fallback);
 
-/* ---- for the rest of the core */
-
-/* The ring is read up to BACK: bytes behind the doorbell bytes in the kernel's queue are the program's again. */
-void fs_recv_fall_back(struct fs_connection *c, struct fs_receiver *receiver);
-
-/* Tells a held peer that it may go on. If the request found no room, fs_repeat_settle_request follows the unlock (FS_LATE_REQUEST). */
-void fs_settle_locked(struct fs_connection *c, struct fs_receiver *receiver);
-
-void fs_repeat_settle_request(struct fs_connection *c); /* repeats the request to a held peer to go on. Called with no lock */
-
-/* Returns the result of a receive while another holder collects unread bytes: -EAGAIN, or FS_VIOLATED if that holder was killed or
- * failed, because the stream has a hole then. Called with the receive lock, which every holder needs to end collecting. */
-int64_t fs_recv_beside_collector(struct fs_connection *c, struct fs_receiver *receiver);
-
 #endif

@@ -6,7 +6,8 @@
  * terminal reaches it. It is a holder of the connection like any forked child, and uses fs_try_recv and fs_try_send as the program did.
  * It ends with the connection.
  *
- * Responsible for: copying both ways to the end. Never: decides that there is a bridge; allocates memory in the new process. */
+ * Responsible for: copying both ways to the end. Never: decides that there is a bridge, or collects the unread bytes of
+ * this side (fallback.c); allocates memory in the new process. */
 #include "conn/fallback_bridge.h"
 
 #include <sys/prctl.h>
@@ -160,6 +161,17 @@ struct lane {
     int urgent; /* the bytes are one urgent byte */
 };
 
+/* Takes the result of a receive for the lane. At the end of the stream it ends the writer's too, at `to`. Returns false if there was an
+ * error, or nothing. */
+static int fill(struct lane *lane, int64_t part, int to) {
+    if (part < 0) return 0;
+    lane->length = part;
+    lane->done = 0;
+    lane->ended = part == 0;
+    if (lane->ended) fs_system.shutdown(to, SHUT_WR);
+    return 1;
+}
+
 /* Receives from the kernel's queue, an urgent byte by itself (`*urgent`). Returns as recv, or -errno. Needs SO_OOBINLINE: without it the
  * kernel drops an unread urgent byte for the next one. */
 static int64_t recv_to_mark(int fd, char *into, int *urgent) {
@@ -255,7 +267,7 @@ static int shut_but_alive(struct fs_connection *c) {
 
 /* The reader is gone with bytes unread: the peer gets a RST, as it would from the reader's kernel. So does another holder of the
  * connection: the bytes that this process had taken are lost, and nobody may take the rest for the whole stream. (FS_COLLECTING without
- * a holder in a fallback says so: fs_recv_beside_collector.) */
+ * a holder in a fallback says so: recv_beside_collector.) */
 static void dissolve(struct fs_connection *c) {
     struct fs_receiver *receiver = fs_lock_recv(c);
     fs_change_receiving(c, receiver, FS_EV_COLLECT);
@@ -280,14 +292,8 @@ static void copy_both_ways(struct fs_connection *c, struct fs_unread_data *unrea
         int progress = 0;
         if (inward.done == inward.length && !inward.ended) {
             part = next_inward(c, unread_data, inward.bytes, &inward.urgent);
-            if (part > 0) {
-                inward.length = part;
-                inward.done = 0;
-                progress = 1;
-            } else if (part == 0) {
-                inward.ended = progress = 1;
-                fs_system.shutdown(far, SHUT_WR);
-            } else if (!fs_is_transient((int)-part)) {
+            progress = fill(&inward, part, far);
+            if (!progress && !fs_is_transient((int)-part)) {
                 fs_set_linger_zero(far);
                 if (part == FS_VIOLATED) fs_reset_connection(fs_fd(c));
                 return;
@@ -306,13 +312,8 @@ static void copy_both_ways(struct fs_connection *c, struct fs_unread_data *unrea
         }
         if (outward.done == outward.length && !outward.ended) {
             part = recv_to_mark(far, outward.bytes, &outward.urgent);
-            if (part > 0) {
-                outward.length = part;
-                outward.done = 0;
+            if (fill(&outward, part, fs_fd(c))) {
                 progress = 1;
-            } else if (part == 0) {
-                outward.ended = progress = 1;
-                fs_system.shutdown(fs_fd(c), SHUT_WR);
             } else if (!fs_is_transient((int)-part)) {
                 dissolve(c);
                 return;

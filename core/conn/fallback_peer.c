@@ -1,5 +1,6 @@
 /* The peer of the side that falls back (fallback.c). It posts BACK, waits until the fallback is settled, sends the unread data again,
- * and goes on in the kernel.
+ * and goes on in the kernel. A byte that the program sends meanwhile is refused with EAGAIN, or waits (HELD), and then goes through the
+ * kernel.
  *
  * Responsible for: bytes sent through the kernel come after the posted ones, and after those that are sent again. Never: asks the peer
  * for anything, or receives. */
@@ -7,7 +8,6 @@
 
 #include "conn/peer_status.h"
 #include "conn/doorbell_tx.h"
-#include "conn/send.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
 #include "transport/options.h"

@@ -6,7 +6,6 @@
 #include "conn/connection.h"
 
 enum { FS_UNREAD_DATA_MAX = 1 << 26 };            /* most bytes that a peer sends again */
-#define FS_ANSWER_TIME ((int64_t)1000000000) /* ns that the peer's connection thread gets for an answer */
 
 /* From now on our bytes go through the kernel again: at once, or once the fallback is settled (`held`). */
 void fs_send_fall_back(struct fs_connection *c, struct fs_sender *sender, int held);

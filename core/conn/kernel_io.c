@@ -2,8 +2,6 @@
  *
  * Responsible for: counting the calls that are in the kernel; spin statistics of such waits. Never: decides whether a call may go to the
  * kernel. */
-#include "conn/kernel_io.h"
-
 #include "os/host.h"
 #include "conn/attach.h"
 #include "conn/state.h"

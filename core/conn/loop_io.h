@@ -7,7 +7,7 @@
 #define FASTSOCK_LOOP_IO_H
 
 #include "conn/receive.h"
-#include "conn/doorbell_tx.h"
+#include "conn/send.h"
 #include "conn/state.h"
 
 /* Makes the connection loop-driven: the peer sends no doorbell bytes any more. Called again after fs_attach. Takes the receive lock if

@@ -55,7 +55,7 @@ void fs_conn_inherit(struct fs_connection *c) {
     fs_store_sc(&c->recv_sleepers, 0);
     fs_store_sc(&c->send_sleepers, 0);
     fs_store_sc(&c->kernel_sleepers, 0);
-    memset(&c->watch, 0, sizeof c->watch); /* the parent's connection thread has it */
+    memset(&c->watch, 0, sizeof c->watch); /* the parent's control thread has it */
     c->asked_here = c->asked_before = 0;
     c->receive_checked = c->receive_inconclusive = c->send_checked = 0;
     fs_register_child(fs_own(c));
@@ -113,7 +113,7 @@ void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
         if (unread) {
             fs_set_linger_zero(fs_fd(c));
         } else if (fs_receives_on_ring(c)) {
-            fs_set_fin_taken(locks.receiver, 1);
+            fs_set_fin_taken(locks.receiver, FS_END_REPORTED);
             fs_drain_doorbell_bytes(c, locks.receiver);
         }
         fs_unlock_side(c, locks);

@@ -9,11 +9,6 @@
  * Returns 0 or -ENOMEM. Writes all of `c` before anything can fail, so that fs_conn_discard may follow in any case. */
 int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode);
 
-/* Makes sure that the socket's inode is known (`c->inode`). This costs a system call, which a one-shot connection saves. Called before
- * anything depends on the number still being ours: a second descriptor, a search. Returns 0 if the descriptor is closed, or is no socket
- * any more. */
-int fs_conn_identify(struct fs_connection *c);
-
 /* Frees this process's resources, and adds the counters to `totals` unless the connection has ended. Sends no FIN. `c` may be a
  * connection that could not be opened, or zeroed memory. */
 void fs_conn_discard(struct fs_connection *c, struct fs_counters *totals);
@@ -30,11 +25,6 @@ void fs_forget_fd(struct fs_connection *c);
 
 /* Frees this process's part of the side's memory. For the caller that got FS_EXIT_RELEASE; fs_note_detached follows, then the region. */
 void fs_release_side(struct fs_connection *c);
-
-/* Posts FIN, with the send lock, before the kernel's shutdown. Returns 1 if the connection was established before: then the shutdown
- * succeeds, whatever the kernel returns; 0 if not. Returns -EINTR without any effect if another process, usually a stopped one, has the
- * lock: the caller handles signals, and calls again. Called without the host lock. */
-int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending);
 
 /* Called in a forked child, which holds the connection now. Only the calls of this thread are still inside. (So a call that begins and
  * ends now ends a connection whose close waited for calls of other threads.) */

@@ -2,8 +2,6 @@
  *
  * Responsible for: combining the kernel's options, O_NONBLOCK and the socket object's timeout; the result of a call that has done a
  * part. Never: waits, receives or sends. */
-#include "conn/partial.h"
-
 #include "conn/state.h"
 #include "transport/tcp.h"
 

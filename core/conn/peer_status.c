@@ -14,8 +14,6 @@
  * Responsible for: this decision, and reporting its error once. Never: blocks, or takes a lock. */
 #include "conn/peer_status.h"
 
-#include "conn/doorbell_rx.h"
-#include "conn/receive.h"
 #include "conn/doorbell_tx.h"
 #include "conn/state.h"
 #include "transport/tcp.h"
@@ -165,31 +163,28 @@ int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result) {
     return result;
 }
 
-int64_t fs_check_liveness(struct fs_connection *c, struct fs_receiver *receiver) {
-    static char junk[65536]; /* for bytes that are thrown away */
-    char byte;
-    uint32_t events = 0;
-    for (int checks = 0; checks < 3; checks++) {
-        events = fs_load_sc(&c->watch.told);
-        int64_t got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-        if (got == 0) return fs_recv_at_end(c);
-        /* Only an empty queue shows all that `watch.told` announced: an end may be behind a byte that stays. Everybody who checks must
-         * find an end that was found once. */
-        if (got < 0 && errno == EAGAIN) c->receive_checked = events;
-        if (got < 0) return fs_recv_kernel_error(c, errno);
-        fs_drain_doorbell_bytes(c, receiver);
-        if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
-        if (fs_ring_readable(&c->ring)) break;
-        /* SYNC: rung - pairs with fs_count_ring. */
-        if (fs_liveness(c) != FS_ALIVE && !fs_ring_readable(&c->ring) &&
-            fs_load_acquire(&c->ring.rx->rung) == fs_load_relaxed(&c->ring.rx->heard)) {
-            /* Bytes that the peer never counted: from a peer that took us for gone, or from another process that has the number. In
-             * front of the end of the connection they would hide it for ever. The receive after the last one gets the error that the
-             * next check would have found. */
-            while (got > 0) got = fs_system.recv(fs_fd(c), junk, sizeof junk, MSG_TRUNC | MSG_DONTWAIT);
-            if (got < 0 && errno != EAGAIN) return fs_recv_kernel_error(c, errno);
-        }
-    }
-    c->receive_inconclusive = events;
-    return -EAGAIN;
+/* How many of the bytes that the kernel has received the peer has not counted. */
+static int32_t uncounted(struct fs_connection *c, uint64_t received, uint64_t switch_at) {
+    /* SYNC: rung - pairs with fs_count_ring, whose byte comes behind the count or not at all. */
+    return (int32_t)((uint32_t)(received + 1 - switch_at) - fs_load_acquire(&c->ring.rx->rung));
+}
+
+int fs_has_uncounted_bytes(struct fs_connection *c) {
+    uint64_t sent, received, later, switch_at = fs_load_sc(&c->ring.rx->switch_at);
+    char state;
+    if (!switch_at || !fs_tcp_bytes(fs_fd(c), &state, &sent, &received) || uncounted(c, received, switch_at) <= 0) return 0;
+    /* (The kernel tells of the state before it counts, and a FIN may come between the two: a second state is one behind the count.) */
+    if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &later) || state == FS_TCP_CLOSE || fs_load_relaxed(&fs_own(c)->receiver.fin_taken)) return 0;
+    if (state == FS_TCP_CLOSE_WAIT || state == FS_TCP_LAST_ACK || state == FS_TCP_CLOSING || state == FS_TCP_TIME_WAIT) received -= 1; /* the FIN */
+    /* What a peer that has gone back sends, or one that takes us for gone, is its program's. */
+    if ((fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_BACK || fs_load_sc(&c->ring.rx->doorbell) & (FS_SHUT | FS_GONE)) return 0;
+    if (uncounted(c, received, switch_at) <= 0) return 0;
+    c->ring.violation = "bytes were written past fastsock";
+    return 1;
+}
+
+int64_t fs_take_pending_error(struct fs_connection *c) {
+    int64_t error = -(int64_t)fs_load_relaxed(&c->is.pending_error);
+    fs_note_error(c, 0);
+    return fs_kernel_result_after_end(c, error);
 }

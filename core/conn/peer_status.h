@@ -42,9 +42,11 @@ int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sen
 
 int64_t fs_recv_at_end(struct fs_connection *c); /* result of a receive at the end of the kernel's stream: 0 or -ECONNRESET */
 int64_t fs_recv_kernel_error(struct fs_connection *c, int error); /* result of a receive when the kernel returns `error` */
+int64_t fs_take_pending_error(struct fs_connection *c); /* an error that the kernel has reported already, and that comes after the bytes */
 int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result); /* notes the kernel's answer after the peer's end */
 
-/* Checks the kernel connection when the ring is empty. Returns 0 if it has ended, -errno if it failed, -EAGAIN if it is alive. */
-int64_t fs_check_liveness(struct fs_connection *c, struct fs_receiver *receiver);
+/* Returns true, with a violation noted, if the kernel's stream has bytes that the peer has not counted: a program that has the number wrote them past
+ * its fastsock. Needs the receive lock. */
+int fs_has_uncounted_bytes(struct fs_connection *c);
 
 #endif

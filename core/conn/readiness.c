@@ -22,7 +22,7 @@ int fs_recv_ready(struct fs_connection *c) {
     uint64_t fin;
     if (fs_load_relaxed(&c->is.pending_error)) return 1;
     /* The end stays, until the kernel reports it too. */
-    if (on_ring && fs_load_relaxed(&fs_own(c)->receiver.fin_taken) == 1) return 1;
+    if (on_ring && fs_load_relaxed(&fs_own(c)->receiver.fin_taken) == FS_END_REPORTED) return 1;
     if (!fs_ring_readable(&c->ring)) return 0;
     if (!on_ring && !fs_switch_reached(c)) return 0;
     /* An urgent byte is not part of the stream; behind BACK there may be nothing; and a reset is reported by the kernel, as an error

@@ -1,13 +1,15 @@
-/* Receiving: the kernel's part of the stream, then the ring, and the end of either.
+/* Receiving: the kernel's part of the stream, then the ring, and the end of either. A receiver follows the sender's switch here, once it
+ * has read the kernel's part.
  *
  * Responsible for: the result of a receive, and the order of the bytes. Never: blocks, decides if the peer is dead (peer_status.c), or
  * counts doorbell bytes (doorbell_rx.c). */
 #include "conn/receive.h"
 
 #include "conn/doorbell_rx.h"
-#include "conn/fallback.h"
 #include "conn/peer_status.h"
 #include "conn/doorbell_tx.h"
+#include "conn/recovery.h"
+#include "conn/settle.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
 #include "transport/tcp.h"
@@ -45,10 +47,59 @@ static int64_t peek(struct fs_connection *c, struct fs_receiver *receiver, char 
     return fs_ring_recv(&c->ring, receiver, into, room, FS_PEEK);
 }
 
+/* Returns the result of a receive while another holder collects unread bytes: -EAGAIN, or FS_VIOLATED if that holder was killed or
+ * failed, because the stream has a hole then. Called with the receive lock, which every holder needs to end collecting. (Rare, so it is not
+ * inlined into fs_recv_locked, nor is the next one: that saves instructions of each receive.) */
+__attribute__((noinline)) static int64_t recv_beside_collector(struct fs_connection *c, struct fs_receiver *receiver) {
+    if (fs_is_broken(c)) return 0;
+    if (!fs_lock_is_free(&fs_side_of_receiver(receiver)->fallback.lock)) return -EAGAIN;
+    fs_break_connection(c, "unread data was lost: the process of this side that had it was killed");
+    return FS_VIOLATED;
+}
+
+/* Checks the kernel connection when the ring is empty. Returns 0 if it has ended, -errno if it failed, -EAGAIN if it is alive. */
+__attribute__((noinline)) static int64_t check_liveness(struct fs_connection *c, struct fs_receiver *receiver) {
+    static char junk[65536]; /* for bytes that are thrown away */
+    char byte;
+    uint32_t events = 0;
+    for (int checks = 0; checks < 3; checks++) {
+        events = fs_load_sc(&c->watch.told);
+        int64_t got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (got == 0) return fs_recv_at_end(c);
+        /* Only an empty queue shows all that `watch.told` announced: an end may be behind a byte that stays. Everybody who checks must
+         * find an end that was found once. */
+        if (got < 0 && errno == EAGAIN) c->receive_checked = events;
+        if (got < 0) return fs_recv_kernel_error(c, errno);
+        fs_drain_doorbell_bytes(c, receiver);
+        if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
+        if (fs_ring_readable(&c->ring)) break;
+        if (fs_has_uncounted_bytes(c)) return FS_VIOLATED;
+        /* SYNC: rung - pairs with fs_count_ring. */
+        if (fs_liveness(c) != FS_ALIVE && !fs_ring_readable(&c->ring) &&
+            fs_load_acquire(&c->ring.rx->rung) == fs_load_relaxed(&c->ring.rx->heard)) {
+            /* Bytes that the peer never counted: from a peer that took us for gone, or from another process that has the number. In
+             * front of the end of the connection they would hide it for ever. The receive after the last one gets the error that the
+             * next check would have found. */
+            while (got > 0) got = fs_system.recv(fs_fd(c), junk, sizeof junk, MSG_TRUNC | MSG_DONTWAIT);
+            if (got < 0 && errno != EAGAIN) return fs_recv_kernel_error(c, errno);
+        }
+    }
+    c->receive_inconclusive = events;
+    return -EAGAIN;
+}
+
+/* Bytes that go on behind those that the caller has: a receive that returns less than it was asked for says that there are no more. Their
+ * error is the next receive's. */
+static int64_t receive_behind(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags) {
+    int64_t more = fs_recv_locked(c, receiver, into, room, flags, FS_NOT_FINAL);
+    if (more < 0 && more != -EAGAIN && more != FS_VIOLATED) fs_note_error(c, (uint32_t)-more);
+    return FS_MAX(more, (int64_t)0);
+}
+
 int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final) {
     int64_t got;
     if (!fs_is_attached(c) || fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) {
-        if (fs_is_collecting(c)) return fs_recv_beside_collector(c, receiver);
+        if (fs_is_collecting(c)) return recv_beside_collector(c, receiver);
         if (fs_is_attached(c) && receiver->doorbell_debt) {
             fs_discard_doorbell_bytes(c, receiver, 0);
             if (receiver->doorbell_debt) return -EAGAIN; /* doorbell bytes come first */
@@ -76,15 +127,18 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
                 (!fs_has_descriptor(&c->ring) ||
                  fs_load_relaxed(&c->ring.rx->rung) - fs_load_relaxed(&c->ring.rx->heard) >= FS_EDGES))
                 fs_drain_doorbell_bytes(c, receiver);
-            if (got > 0 && fs_load_relaxed(&c->ring.rx->fin) && fs_stream_end(&c->ring, receiver) == FS_BACK)
+            if (got > 0 && fs_load_relaxed(&c->ring.rx->fin) && fs_stream_end(&c->ring, receiver) == FS_BACK) {
                 fs_recv_fall_back(c, receiver); /* now, so that no doorbell byte stays behind */
+                if ((size_t)got < room) got += receive_behind(c, receiver, into + got, room - (size_t)got, flags);
+            }
         }
         if (got > 0) return got;
-        if (fs_load_relaxed(&receiver->fin_taken) == 1) return 0;
+        if (fs_load_relaxed(&receiver->fin_taken) == FS_END_REPORTED) return 0;
         uint64_t end = fs_stream_end(&c->ring, receiver);
-        if (end == 1) return FS_VIOLATED;
+        if (end == FS_END_WRONG) return FS_VIOLATED;
         if (end == FS_FIN) {
-            fs_set_fin_taken(receiver, 1);
+            if (fs_has_uncounted_bytes(c)) return FS_VIOLATED;
+            fs_set_fin_taken(receiver, FS_END_REPORTED);
             fs_store_sc(&c->ring.rx->finack, 1);
             fs_drain_doorbell_bytes(c, receiver);
             return 0;
@@ -93,25 +147,19 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
             fs_recv_fall_back(c, receiver);
             return fs_recv_locked(c, receiver, into, room, flags, final);
         }
-        if (end == FS_RESET && fs_load_relaxed(&receiver->fin_taken) == 0)
-            fs_set_fin_taken(receiver, 2); /* the kernel's RST follows and completes this */
+        if (end == FS_RESET && fs_load_relaxed(&receiver->fin_taken) == FS_END_UNREAD)
+            fs_set_fin_taken(receiver, FS_RESET_FOUND); /* the kernel's RST follows and completes this */
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
         uint32_t events = fs_load_sc(&c->watch.told);
         if (end == 0 && (!final || (final == FS_IF_TOLD && events == c->receive_checked && fs_is_watched(&c->watch, FS_HANGUP_EVENTS))))
             return -EAGAIN;
-        got = fs_check_liveness(c, receiver);
+        got = check_liveness(c, receiver);
         if (got == -EAGAIN) return got;
         /* The peer is gone. The bytes that it posted before are visible now: check once more, then believe the kernel. */
         if (!fs_has_descriptor(&c->ring)) return got;
         if (got < 0) fs_note_error(c, (uint32_t)-got);
     }
     return -EAGAIN;
-}
-
-int64_t fs_take_pending_error(struct fs_connection *c) {
-    int64_t error = -(int64_t)fs_load_relaxed(&c->is.pending_error);
-    fs_note_error(c, 0);
-    return fs_kernel_result_after_end(c, error);
 }
 
 int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at) {
@@ -125,6 +173,13 @@ int fs_switch_reached(struct fs_connection *c) {
     uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
     return switch_at != 0 && !(fs_moved(c) & FS_RECEIVING_BACK) &&
            (switch_at - 1 == fs_load_relaxed(&fs_own(c)->receiver.kernel_taken) || fs_kernel_part_read(c, switch_at));
+}
+
+int fs_kernel_part_came(struct fs_connection *c) {
+    uint64_t sent, received, switch_at = fs_load_sc(&c->ring.rx->switch_at);
+    char state;
+    if (fs_receives_on_ring(c)) return 1;
+    return switch_at && fs_tcp_bytes(fs_fd(c), &state, &sent, &received) && received >= switch_at - 1;
 }
 
 /* The last byte of the kernel's part has been taken. Other waiting threads have found nothing readable in the ring until now, and the
@@ -203,7 +258,7 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
                 more = fs_ring_recv(&c->ring, receiver, flags & MSG_TRUNC ? NULL : into + got, room - (size_t)got, FS_PEEK);
             } else if (fs_has_descriptor(&c->ring)) {
                 move_receiving(c, receiver);
-                more = fs_recv_locked(c, receiver, into + got, room - (size_t)got, flags, 0);
+                more = receive_behind(c, receiver, into + got, room - (size_t)got, flags);
             }
             got += more > 0 ? more : 0;
         }

@@ -17,7 +17,7 @@
  *     fs_notify_receiver               the peer's ASLEEP cleared, the peer not woken   the same
  *
  * `sending_step` and FS_COLLECTING mark steps that cannot be recovered: the fallback moves bytes to where only the dead process knew of
- * them. The connection is dissolved then (for FS_COLLECTING by fs_recv_beside_collector), so that nobody takes the rest for the whole
+ * them. The connection is dissolved then (for FS_COLLECTING by recv_beside_collector), so that nobody takes the rest for the whole
  * stream. Likewise if the kernel does not give its counts.
  *
  * Responsible for: the state that lock_direction and fs_trylock_side find under a dead holder's lock. Never: takes or releases a lock, or
@@ -25,9 +25,9 @@
 #include "conn/recovery.h"
 
 #include "conn/doorbell_rx.h"
-#include "conn/fallback.h"
 #include "conn/peer_status.h"
 #include "conn/doorbell_tx.h"
+#include "conn/settle.h"
 #include "conn/state.h"
 #include "ring/ring_recovery.h"
 #include "transport/tcp.h"
@@ -36,6 +36,12 @@ static void dissolve(struct fs_connection *c) {
     fs_note_lost(c);
     fs_reset_connection(fs_fd(c));
     fs_wake_local(c);
+}
+
+int64_t fs_conn_reset(struct fs_connection *c) {
+    fs_note_broken(c);
+    dissolve(c);
+    return -ECONNRESET;
 }
 
 void fs_break_connection(struct fs_connection *c, const char *why) {
@@ -63,9 +69,9 @@ void fs_recover_sending(struct fs_connection *c, struct fs_sender *sender) {
             uint32_t rung = fs_load_relaxed(&c->ring.tx->rung);
             int32_t more = (int32_t)((uint32_t)(sent - (switch_at - 1)) - rung);
             if (more > 0) fs_store_sc(&c->ring.tx->rung, rung + (uint32_t)more);
-            int64_t owed = -(int64_t)more;
+            int64_t unsent = -(int64_t)more;
             /* Behind an urgent byte another one is counted at once. */
-            fs_defer_doorbell_bytes(c, sender, owed >= 0 && owed <= (int64_t)sender->bytes_unsent + 2 ? (uint32_t)owed : 0);
+            fs_defer_doorbell_bytes(c, sender, unsent >= 0 && unsent <= (int64_t)sender->bytes_unsent + 2 ? (uint32_t)unsent : 0);
             if (sender->bytes_unsent) { /* the dead process may have been about to wait for room */
                 sender->unsent_since = fs_now();
                 c->late_sending = 1;
@@ -99,8 +105,8 @@ void fs_recover_receiving(struct fs_connection *c, struct fs_receiver *receiver)
         } else {
             uint32_t heard = fs_load_relaxed(&c->ring.rx->heard);
             /* An urgent byte in front of the switch, which is skipped, may be unread. */
-            int64_t owed = (int32_t)(heard - (uint32_t)(FS_MAX(taken, switch_at - 1) - (switch_at - 1)));
-            receiver->doorbell_debt = owed > 0 ? (uint32_t)owed : 0;
+            int64_t missing = (int32_t)(heard - (uint32_t)(FS_MAX(taken, switch_at - 1) - (switch_at - 1)));
+            receiver->doorbell_debt = missing > 0 ? (uint32_t)missing : 0;
         }
     }
     if (moved & FS_RECEIVING_BACK && !(moved & FS_COLLECTING)) {

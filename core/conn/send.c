@@ -1,5 +1,7 @@
 /* Sending: the switch to the ring, posting, and the kernel's answer for a peer that is gone.
  *
+ * A direction switches here, in fs_switch_sending: at the first send that finds the peer's consent. The receiver follows in receive.c.
+ *
  * Responsible for: the path of the bytes of a send, and its result. Never: blocks, or decides if the peer is dead (peer_status.c) or has
  * fallen back (fallback_peer.c). */
 #include "conn/send.h"
@@ -7,7 +9,6 @@
 #include "conn/doorbell_rx.h"
 #include "conn/fallback_peer.h"
 #include "conn/peer_status.h"
-#include "conn/receive.h"
 #include "conn/doorbell_tx.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
@@ -127,15 +128,6 @@ void fs_publish_cpu(struct fs_connection *c) {
     if (fs_load_relaxed(&c->ring.tx->processor) != processor) fs_store_relaxed(&c->ring.tx->processor, processor);
 }
 
-int64_t fs_send_kernel(struct fs_connection *c, const char *data, size_t length, int flags) {
-    int64_t part = fs_system.send(fs_fd(c), data, length, (flags & ~FS_POLLS_FIRST) | MSG_DONTWAIT);
-    return part >= 0 ? part : -errno;
-}
-
-int64_t fs_send_kernel_locked(struct fs_connection *c, struct fs_sender *sender, const char *data, size_t length, int flags) {
-    return fs_send_deferred(c, sender) ? fs_send_kernel(c, data, length, flags) : -EAGAIN;
-}
-
 /* Posts the last byte of an urgent send, as post_and_notify. A doorbell byte follows the urgent one, which alone does not make the
  * descriptor readable. */
 static int64_t post_urgent(struct fs_connection *c, struct fs_sender *sender, const char *byte) {
@@ -208,6 +200,26 @@ void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender) {
     /* SYNC: switch - pairs with fs_recv_kernel. */
     fs_store_sc(&c->ring.tx->switch_at, sent + 1);
     fs_change_sending(c, sender, FS_EV_SEND_SWITCHED);
+}
+
+int fs_plug_if_full(struct fs_connection *c) {
+    int full = 0;
+    struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
+    if (!sender) return 1;
+    if (fs_sends_on_ring(c) && !fs_peer_is_lost(c) && !fs_ring_writable(&c->ring, sender)) {
+        full = 1;
+        if (fs_is_exposed(c)) full = fs_plug(c, sender);
+    }
+    fs_unlock_send(c, sender);
+    return full;
+}
+
+int fs_nothing_deferred(struct fs_connection *c) {
+    struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
+    if (!sender) return 0;
+    int out = fs_send_deferred(c, sender);
+    fs_unlock_send(c, sender);
+    return out;
 }
 
 /* SO_RCVBUF or SO_SNDBUF was set on an attached connection. Both locks are held. */

@@ -18,7 +18,15 @@ struct fs_receiver *fs_lock_recv_within(struct fs_connection *c, int patience);
 struct fs_sender *fs_lock_send(struct fs_connection *c);
 struct fs_receiver *fs_lock_recv(struct fs_connection *c);
 
-/* Unlock when no late work is left; otherwise use fs_unlock_send, fs_unlock_recv. */
+/* Releases the receive lock, then waits for late bytes and posts. Returns 1 if doorbell bytes were taken only then: they may have
+ * hidden the end of the kernel's stream. */
+int fs_unlock_recv(struct fs_connection *c, struct fs_receiver *receiver);
+
+/* Releases the send lock, then sends the doorbell bytes that the kernel had no room for. Returns 0 if the peer takes none of those that
+ * lie there. */
+int fs_unlock_send(struct fs_connection *c, struct fs_sender *sender);
+
+/* Unlock when no late work is left. */
 static inline void fs_unlock_send_quick(struct fs_sender *sender) { fs_robust_unlock(&sender->lock); }
 static inline void fs_unlock_recv_quick(struct fs_receiver *receiver) { fs_robust_unlock(&receiver->lock); }
 
@@ -44,10 +52,5 @@ struct fs_receiver *fs_lock_recv_of(struct fs_fallback_lock *fallback, int *resu
 
 void fs_lock_abandon(struct fs_robust_lock *lock, int result); /* releases a lock that is of no use */
 void fs_wait_for_lock(const struct fs_robust_lock *lock);      /* waits for a lock, without the host lock */
-void fs_wait_for_byte(int fd);                                 /* waits up to a millisecond for a byte, likewise */
-void fs_short_sleep_unlocked(void);                            /* a nap, likewise */
-
-/* Lets others run while the peer's `ringing` is set, until `deadline` (monotonic ns) at most. Likewise. */
-void fs_wait_for_post(struct fs_ring_pair *ring, int64_t deadline);
 
 #endif

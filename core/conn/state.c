@@ -1,4 +1,5 @@
-/* The table of states of a connection's directions, and every write of a connection's state.
+/* The table of states of a connection's directions, and every write of a connection's state. This file records that a direction has
+ * switched; send.c and receive.c do it.
  *
  * Responsible for: the order of states. Never: locks, system calls. (The ends of the two streams are written in ring/stream_end.h, as
  * the ring needs no connection for them.)

@@ -20,31 +20,14 @@ enum fs_life { /* bits of `is.life`; the rest is the number of calls inside, of 
     FS_CALLS = FS_PINNED - 1,
 };
 
-/* Begins a call. Returns true if the connection has not ended, so that the call may touch it. The memory stays until fs_call_exit with
- * the same `call`, which must not move meanwhile. This is the only place that decides it. */
-int fs_call_enter(struct fs_connection *c, struct fs_call *call);
-
-/* What the caller has to do after it changed the word: */
-enum fs_exit_action {
-    FS_EXIT_NOTHING,
-    FS_EXIT_RELEASE, /* the connection has ended and has no user any more: free its memory */
-    /* The program has closed the connection, and this was the last call inside: it has ended now. The caller is still inside, calls
-     * fs_conn_close, and ends the call once more. */
-    FS_EXIT_CLOSE,
-};
-
-/* Ends a call. */
-enum fs_exit_action fs_call_exit(struct fs_connection *c, struct fs_call *call);
-
 /* Mark memory of a connection that is not open (no call begins there), and open it. A front end that looks connections up without a lock
  * keeps free ones this way: a thread that has found one too late begins no call, or a call of the next connection. */
 void fs_note_not_open(struct fs_connection *c);
 void fs_note_open(struct fs_connection *c);
 
-/* The program closes the connection. Called from inside. The first two return true if the connection has ended by this call: the caller
- * calls fs_conn_close then. */
-int fs_note_ended(struct fs_connection *c);       /* in any case. 0: it had ended */
-int fs_note_ended_alone(struct fs_connection *c); /* if no other call is inside. 0: one is, or it had ended */
+/* The program closes the connection. Called from inside, as fs_note_ended. The first one returns true if the connection has ended by this
+ * call, as no other is inside: the caller calls fs_conn_close then. */
+int fs_note_ended_alone(struct fs_connection *c);
 /* Ends with the last call inside, which may be the caller's: see fs_call_exit. Returns 0 if it had ended. */
 int fs_note_closing(struct fs_connection *c);
 
@@ -186,7 +169,6 @@ void fs_note_lost(struct fs_connection *c);   /* nobody reads any more what is s
 void fs_note_death_told(struct fs_connection *c);
 void fs_note_error(struct fs_connection *c, uint32_t error); /* for the next receive after the bytes, or send; 0: reported */
 void fs_note_shut(struct fs_connection *c, int receiving, int sending);
-void fs_note_in_kernel(struct fs_connection *c, int calls); /* 1: a call enters the kernel's own blocking call; -1: it returns */
 void fs_note_bridged(struct fs_connection *c);              /* `own` is another side from here on (fs_swap_to_bridge) */
 void fs_note_inherited(struct fs_connection *c);            /* this process is a forked child, with this thread only */
 

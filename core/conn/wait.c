@@ -1,6 +1,6 @@
 /* Waiting on a connection: spinning for the budget, and sleeping on a futex or on the kernel connection.
  *
- * Bytes in the ring and credits are waited for on a futex of the region (events/futex.h). The connection thread wakes it too, if
+ * Bytes in the ring and credits are waited for on a futex of the region (events/futex.h). The control thread wakes it too, if
  * something happens to the kernel connection meanwhile (events/liveness_watch.h). Bytes that go through the kernel alone are waited for on
  * its descriptor.
  *
@@ -30,6 +30,7 @@
 #define OVERFLOW_AFTER ((int64_t)50000000)       /* wait of a sender for credits before it uses the overflow buffer */
 /* checks of a receiver with data in the ring behind kernel bytes that have not come: an urgent one makes no descriptor readable */
 #define BEHIND_INTERVAL ((int64_t)20000000)
+#define PAST_INTERVAL ((int64_t)10000000000) /* checks for bytes that a program wrote past its fastsock: they wake nobody */
 
 /* ---- spin statistics and budget ----------------------------------------------------------------------------- */
 
@@ -174,7 +175,7 @@ static int sleep_on_futex(struct fs_connection *c, const struct sleep *s, fs_wor
     return woken;
 }
 
-/* Returns true if the connection thread reports these events of the kernel connection. Called with a lock, which keeps the descriptor. */
+/* Returns true if the control thread reports these events of the kernel connection. Called with a lock, which keeps the descriptor. */
 static int is_watched(struct fs_connection *c, uint32_t events) {
     /* Bytes only while they are the program's: doorbell bytes would wake that thread for nothing. */
     if (fs_load_own32(&c->watch.asked) & EPOLLIN && fs_receives_on_ring(c)) fs_watch_ends_only(&c->watch);
@@ -196,7 +197,7 @@ static void recover_dead_holders(struct fs_connection *c) {
 
 /* Notifies the peer before a receiver sleeps. Called with the receive lock. */
 static void tell_before_sleep(struct fs_connection *c, struct fs_receiver *receiver) {
-    /* SYNC: exposed - ordered by the receive lock, see fs_publish_exposed. */
+    /* SYNC: exposed - ordered by the receive lock, see publish_exposed. */
     if (!fs_is_exposed(c) && fs_load_relaxed(&c->ring.rx->doorbell) & FS_EXPOSED && !fs_load_sc(&c->kernel_sleepers) &&
         !fs_is_shared(c)) {
         fs_and_sc(&c->ring.rx->doorbell, ~(uint32_t)FS_EXPOSED); /* nobody sleeps on the kernel's descriptor any more */
@@ -205,7 +206,7 @@ static void tell_before_sleep(struct fs_connection *c, struct fs_receiver *recei
     fs_answer_credit_wait(c, receiver); /* the acknowledgements delayed so far, before we sleep on them */
 }
 
-/* Sleeps until something comes by the ring, or by the kernel as the connection thread reports. Releases the lock. */
+/* Sleeps until something comes by the ring, or by the kernel as the control thread reports. Releases the lock. */
 static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver, struct sleep *s, uint32_t seen) {
     if (fs_is_collecting(c)) {
         limit_sleep(s, COLLECTING_INTERVAL); /* a holder that has collected all wakes us; one that was killed does not */
@@ -217,7 +218,7 @@ static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver
             if (fs_load_sc(&c->ring.rx->switch_at)) limit_sleep(s, BEHIND_INTERVAL);
             s->ready = fs_switch_reached(c);
         }
-        if (fs_load_relaxed(&receiver->fin_taken) == 1) s->ready = 1; /* by another thread: nobody wakes us for it again */
+        if (fs_load_relaxed(&receiver->fin_taken) == FS_END_REPORTED) s->ready = 1; /* by another thread: nobody wakes us for it again */
         if (!s->ready) {
             int watched = is_watched(c, moved ? FS_HANGUP_EVENTS : FS_HANGUP_AND_IN);
             uint32_t events = fs_load_sc(&c->watch.told);
@@ -229,8 +230,14 @@ static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver
         /* Each thread that arms has counted itself before, with the receive lock. */
         if (s->ready && fs_load_sc(&c->recv_sleepers) == 1 && !fs_is_shared(c)) fs_disarm_receiver(&c->ring, FS_ASLEEP);
     }
+    limit_sleep(s, PAST_INTERVAL);
     fs_unlock_recv(c, receiver); /* a plug may have to be taken out of the peer's way */
-    return sleep_on_futex(c, s, &c->ring.rx->futex, seen);
+    int woken = sleep_on_futex(c, s, &c->ring.rx->futex, seen);
+    if (!woken && s->rechecks && (receiver = fs_lock_recv_within(c, FS_PATIENCE)) != NULL) {
+        c->receive_checked = fs_load_sc(&c->watch.told) - 1; /* the next attempt asks the kernel */
+        fs_unlock_recv_quick(receiver);
+    }
+    return woken;
 }
 
 static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_fd_change *fd_change) {

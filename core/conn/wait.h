@@ -4,14 +4,6 @@
 
 #include "conn/connection.h"
 
-/* Spins for the budget until there is something to receive (FS_RECEIVE), or credit to send with (FS_SEND). Returns true if there is. */
-int fs_spin(struct fs_connection *c, int what);
-
-/* Sleeps until something may have happened. Returns 1: check again, 0: the deadline (monotonic ns, negative: none) has passed, -EINTR: a
- * signal ended the sleep. `fd_change` reports changed descriptors; NULL if no other thread can change one. */
-int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_fd_change *fd_change);
-
-
 /* Returns the spin statistics. A connection on the ring has its own; those on the kernel, which may be short, share one. */
 struct fs_spin_stats *fs_spin_stats_of(struct fs_connection *c);
 

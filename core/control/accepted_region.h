@@ -10,9 +10,10 @@ enum fs_listing_state {
     FS_LISTING_WAITING = 1, /* nothing has come yet; a connection's operations check for this */
     FS_LISTING_ACCEPTED = 2,
     FS_LISTING_FAILED = 3,
-    FS_LISTING_EXPIRED = 4,
+    FS_LISTING_EXPIRED = 4,          /* nobody came */
     FS_LISTING_NO_DESCRIPTORS = 5,   /* a peer came, and no descriptors were free for its hello */
     FS_LISTING_OTHER_VERSION = 6, /* the peer came with another protocol version */
+    FS_LISTING_OTHER_USER = 7,    /* nobody came, but for processes of other users: perhaps the peer, which one of the two does not trust */
 };
 
 /* A region that came through a name. It belongs to the caller. */

@@ -1,12 +1,12 @@
 /* Incoming peers at published names: checks the peer and the region of its hello, and then puts the region into the accept queue or
- * refuses the peer. Runs in the connection thread, without the host lock. Nothing that a peer sent is received, inspected or closed
+ * refuses the peer. Runs in the control thread, without the host lock. Nothing that a peer sent is received, inspected or closed
  * under the table lock, as each of these may block. */
 #include "control/control_recv.h"
 #include "control/fd_reaper.h"
 #include "control/abstract_socket.h"
 #include "control/region_mmap.h"
 #include "control/control_state.h"
-#include "control/control_thread.h"
+#include "control/trust.h"
 #include "ring/ring.h"
 
 #ifndef HUGETLBFS_MAGIC
@@ -24,7 +24,7 @@ struct hello_message {
     int cut;    /* descriptors were sent that could not be received, for want of numbers */
     int proven; /* the last one is the other end of the connection */
     int sealed; /* the first one is sealed */
-    int trusted; /* the user is trusted */
+    int trusted; /* the sender is of this user, or root */
     pid_t process; /* 0: in another PID namespace */
 };
 
@@ -161,10 +161,10 @@ static void await_hello(struct fs_listing *m, uint64_t handle) {
     fs_system.close(m->control); /* (the copy stays) */
     m->control = kept;
     m->kept = 1;
-    fs_control_watch_socket(kept, handle); /* (reports a hello that has come meanwhile) */
+    fs_control_watch(fs_control_fds.epoll, kept, handle); /* (reports a hello that has come meanwhile) */
 }
 
-/* Accepts a permitted peer at the name. LATER: nothing more may be received from untrusted users now. Needs the table lock. */
+/* Accepts a peer at the name whose user is admitted. LATER: nothing more may be received from untrusted users now. Needs the table lock. */
 static enum visit accept_peer(struct fs_listing *m) {
     if (!fs_reaper_has_room()) return LATER;
     while (m->control < 0) {
@@ -178,7 +178,8 @@ static enum visit accept_peer(struct fs_listing *m) {
         m->kept = 0;
         m->who = fs_peer_credentials(m->control);
         m->trusted = fs_is_trusted(m->who.uid);
-        if (fs_trusts_any() || m->trusted) continue;
+        if (fs_admits(m->who.uid)) continue;
+        m->other_came = 1;
         refuse(m, FS_WHY_UNTRUSTED); /* nothing of an untrusted user is received */
         if (!fs_reaper_has_room()) return LATER;
     }
@@ -198,6 +199,7 @@ static void answer(struct fs_listing *m, const struct hello_message *it) {
         return;
     }
     if (it->size == 0 && it->count == 0 && !it->cut) {
+        m->other_came |= m->who.uid != geteuid();
         refuse(m, 0); /* the peer left without a message */
         return;
     }

@@ -1,13 +1,15 @@
 /* Control requests of the peers: finds the connection that a request is for, and keeps it from ending until it has answered. The
- * connection makes the answer. Users that are not trusted get none. */
+ * connection makes the answer. Also receives the peers' offers of pages of event sets. Users that are not trusted get no answer. */
 #include "control/control_requests.h"
 
 #include <limits.h>
 
-#include "control/page_offers.h"
+#include "control/control_recv.h"
+#include "control/region_mmap.h"
 #include "control/control_state.h"
-#include "control/control_thread.h"
+#include "control/trust.h"
 #include "conn/fallback_peer.h"
+#include "conn/event_slot.h"
 #include "conn/send.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
@@ -17,8 +19,6 @@ enum { BURST = 2,   /* datagrams at once that may have filled the queue (net.uni
 
 int fs_requests_expect(struct fs_connection *c, int side, const unsigned char id[16]) {
     struct fs_control_state *t = &fs_control_state;
-    int failed = fs_control_thread_start();
-    if (failed) return failed;
     fs_control_lock_hosted();
     if (t->on_ring_count == t->on_ring_room) {
         struct fs_request_target *larger = fs_system.realloc(t->on_ring, (size_t)(t->on_ring_room * 2 + 16) * sizeof *larger);
@@ -40,13 +40,14 @@ int fs_requests_expect(struct fs_connection *c, int side, const unsigned char id
     return room ? 0 : -ENOMEM;
 }
 
-void fs_requests_announce(void *memory, int side) {
+uint64_t fs_requests_announce(void *memory, int side) {
     /* SYNC: token - pairs with fs_send_control_to_side. */
-    fs_store_release(&((struct fs_region *)memory)->asks[side], fs_request_token());
+    fs_store_release(&((struct fs_region *)memory)->asks[side], fs_control_fds.token);
+    return fs_control_fds.token;
 }
 
 void fs_requests_announce_holder(struct fs_connection *c) {
-    uint64_t token = fs_request_token(), before = fs_load_relaxed(&c->ring.region->asks[c->ring.side]);
+    uint64_t token = fs_control_fds.token, before = fs_load_relaxed(&c->ring.region->asks[c->ring.side]);
     if (!token || before == token) return;
     /* The holder announced before is asked again if this process is killed. An older one that still listens is better: this may be one
      * of many children. */
@@ -121,7 +122,7 @@ static int may_send_fds(const struct fs_control_peek *seen) {
     int known = 0;
     if (!seen->named) return 0;
     if (fs_is_trusted(seen->user)) return 1;
-    if (!fs_trusts_any() || !seen->is_request) return 0;
+    if (!fs_admits(seen->user) || !seen->is_request) return 0;
     fs_control_lock();
     for (int i = 0; i < fs_control_state.on_ring_count && !known; i++)
         known = memcmp(fs_control_state.on_ring[i].id, seen->request, FS_CONTROL_KEY_SIZE) == 0;
@@ -175,6 +176,52 @@ static int answer_unasked(int all) {
     return due;
 }
 
+/* ---- offers of pages ------------------------------------------------------------------------------------------- */
+
+/* Returns the token of the control socket that a datagram came from, 0 if it came from another socket. */
+static uint64_t token_of(const struct fs_requester *requester) {
+    struct sockaddr_un same;
+    unsigned long long token = 0;
+    char name[sizeof same.sun_path + 1] = {0};
+    if (requester->size <= offsetof(struct sockaddr_un, sun_path) + 1 || requester->size > sizeof same) return 0;
+    memcpy(name, requester->address.sun_path + 1, requester->size - offsetof(struct sockaddr_un, sun_path) - 1);
+    if (sscanf(name, FS_CONTROL_NAME, &token) != 1) return 0;
+    socklen_t size = fs_control_address(&same, token);
+    return size == requester->size && memcmp(&same, &requester->address, size) == 0 ? token : 0;
+}
+
+/* (Seals before size: a file that has them is the kernel's own.) */
+static int is_sound(int memfd, int fd) {
+    int flags = fs_system.fcntl(fd, F_GETFL, 0);
+    return fs_is_sealed(memfd) && fs_file_size(memfd) == FS_PAGE_SIZE && flags >= 0 && flags & O_NONBLOCK &&
+           fs_is_eventfd(fd, fs_control_fds.kick);
+}
+
+/* Needs the table lock, so that a fork finds all of it done, or nothing. */
+static void keep_offered(uint64_t token, const struct fs_requester *requester, const int descriptors[2]) {
+    int fd = fs_dup_reserved(descriptors[1], 0);
+    if (fd < 0) return;
+    struct fs_event_page *page = fs_map_memfd(descriptors[0], FS_PAGE_SIZE);
+    if (page && fs_remote_set_add(token, requester->offer.set, page, fd)) {
+        fs_store_relaxed(&page->known, 1); /* tells the owner not to offer the page again */
+        return;
+    }
+    if (page) fs_system.munmap(page, FS_PAGE_SIZE);
+    fs_system.close(fd);
+}
+
+/* Checks an offer of the page of an event set and keeps it. `requester`: its sender. `descriptors`: page and eventfd, which stay the
+ * caller's. Takes the table lock; asks no file system. */
+static void accept_page_offer(const struct fs_requester *requester, const int descriptors[2]) {
+    uint64_t token = token_of(requester);
+    if (!token || !is_sound(descriptors[0], descriptors[1])) return;
+    fs_control_lock();
+    keep_offered(token, requester, descriptors);
+    fs_control_unlock();
+}
+
+/* ---- what came -------------------------------------------------------------------------------------------------- */
+
 /* Runs without the table lock: an answer may be as long as the unread data, and takes the connection's own lock. `answering` keeps the
  * connection from ending meanwhile. */
 int fs_handle_requests(int request_fd) {
@@ -200,8 +247,8 @@ int fs_handle_requests(int request_fd) {
         taken++;
         if (taken % FLOOD == 0) due |= answer_unasked(1);
         if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(request_fd, &requester);
-        int permitted = fs_trusts_any() || fs_is_trusted(user);
-        if (took == FS_CONTROL_PAGE_OFFER && permitted) fs_accept_page_offer(&requester, brought);
+        int permitted = fs_admits(user);
+        if (took == FS_CONTROL_PAGE_OFFER && permitted) accept_page_offer(&requester, brought);
         struct fs_connection *c = took == FS_CONTROL_REQUEST && permitted ? find_target(&handler, request) : NULL;
         if (c) {
             if (brought[0] >= 0) fs_resend_unread(c, brought[0]);

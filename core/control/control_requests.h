@@ -1,16 +1,17 @@
-/* Control requests of the peers: for a doorbell byte, to fall back to the kernel, to resend unread data. The connection thread answers. */
+/* Control requests of the peers: for a doorbell byte, to fall back to the kernel, to resend unread data. The control thread answers. */
 #ifndef FASTSOCK_CONTROL_REQUESTS_H
 #define FASTSOCK_CONTROL_REQUESTS_H
 
 #include "conn/connection.h"
 
-/* Prepares the connection thread to answer requests of the connection's peer; `side` and `id` are the region's. Does everything that can
- * fail before the connection attaches. Returns 0, the result of fs_control_thread_start, or -ENOMEM, and then nothing has changed. Needs
- * the host lock. */
+/* Prepares the control thread, which runs (fs_control_thread_start), to answer requests of the connection's peer; `side` and `id` are
+ * the region's. Does everything that can fail before the connection attaches. Returns 0, or -ENOMEM and nothing has changed. Needs the
+ * host lock. */
 int fs_requests_expect(struct fs_connection *c, int side, const unsigned char id[16]);
 
-/* The connection, passed to `fs_requests_expect` before, has attached: writes this process's token into the region. Never fails. */
-void fs_requests_announce(void *memory, int side);
+/* The connection, passed to `fs_requests_expect` before, has attached: writes this process's token into the region, and returns
+ * it. */
+uint64_t fs_requests_announce(void *memory, int side);
 
 /* fs_requests_announce if another holder may have done so before. Needs the host lock. */
 void fs_requests_announce_holder(struct fs_connection *c);
@@ -23,7 +24,7 @@ void fs_requests_stop(struct fs_connection *c);
 void fs_request_doorbell_byte(void *memory, int side, const unsigned char id[16]);
 
 /* Answers the requests at the control socket. Returns 1 if it must be called again: a datagram cannot be dropped now (fd_reaper.h), or
- * an answer is due and a stopped process has the lock. For the connection thread alone. */
+ * an answer is due and a stopped process has the lock. For the control thread alone. */
 int fs_handle_requests(int request_fd);
 int fs_handle_due_requests(int request_fd); /* the same, and answers that are due */
 

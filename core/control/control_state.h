@@ -1,4 +1,4 @@
-/* State shared by the program and its connection thread: published names and their results, parked regions, and the connections whose
+/* State shared by the program and its control thread: published names and their results, parked regions, and the connections whose
  * requests are answered. For this room alone. */
 #ifndef FASTSOCK_CONTROL_STATE_H
 #define FASTSOCK_CONTROL_STATE_H
@@ -23,7 +23,8 @@ struct fs_listing {
     uint32_t generation;        /* counts uses of this entry, so that a late event is not taken for a new one's */
     int listener, control;      /* sockets, -1: none. Valid if the entry is not free */
     struct ucred who;           /* the peer at `control` */
-    int trusted;                /* the peer is trusted */
+    int trusted;                /* the peer is of this user, or root */
+    int other_came;             /* a process came whose user is not admitted, or one of another user that left without a word */
     int kept;                   /* `control` is in the reserved range, and watched */
     struct fs_tcp_identity tcp; /* the connection, whose other end the peer must prove to have */
     int64_t expires;            /* monotonic ns */
@@ -43,7 +44,7 @@ struct fs_request_target {
     int due;                       /* an answer is due, and a stopped process has the lock */
 };
 
-/* A connection thread that answers a request without the table lock, on that thread's stack. There are several if the program closed the
+/* A control thread that answers a request without the table lock, on that thread's stack. There are several if the program closed the
  * descriptors of an earlier thread, which was given up. */
 struct fs_request_handler {
     struct fs_connection *connection; /* it does not end meanwhile */
@@ -60,25 +61,23 @@ struct fs_control_state {
     struct fs_cached_region parked[FS_CACHED_REGIONS];
     int parked_next;
     int queued;           /* FS_LISTING_ACCEPTED entries: the length of the accept queue */
-    /* Settings. Relaxed: a change may take effect with the next peer. */
-    fs_word32 backlog;    /* bound of the queue from listen(), if larger than FS_BACKLOG */
-    fs_word32 trusts_any;
+    fs_word32 backlog;    /* a setting: bound of the queue from listen(), if larger than FS_BACKLOG. Relaxed: for the next peer */
     /* control_requests.h */
     struct fs_request_target *on_ring;
     int on_ring_count;
     int on_ring_room;
     struct fs_request_handler *answering;
-    int frozen; /* a fork is under way: the connection thread stays away */
+    int frozen; /* a fork is under way: the control thread stays away */
 };
 
 extern struct fs_control_state fs_control_state;
 
 /* Takes the table lock, for a thread that has the host lock, which is unlocked while it waits. The table lock is held only by threads
- * with the host lock and by the connection thread. A fork happens with the host lock and without that thread, so the table is consistent
+ * with the host lock and by the control thread. A fork happens with the host lock and without that thread, so the table is consistent
  * then. No code under the table lock may unlock the host lock or create an object of the front end. */
 void fs_control_lock_hosted(void);
 
-/* For the connection thread. If a thread has not ended for a fork, it waits here until the fork is over. */
+/* For the control thread. If a thread has not ended for a fork, it waits here until the fork is over. */
 static inline void fs_control_lock(void) {
     pthread_mutex_lock(&fs_control_state.lock);
     while (fs_control_state.frozen) {
@@ -96,7 +95,35 @@ void fs_listing_close(struct fs_listing *listing);
 /* Unmaps the cached regions. Returns true if there were any. Needs the table lock. */
 int fs_cache_release_all(void);
 
-/* ---- the connection thread's part ------------------------------------------------------------------------- */
+/* ---- the control thread's descriptors ------------------------------------------------------------------ */
+
+/* control_thread.c writes them: all are open, or none (-1). */
+struct fs_control_fds {
+    int epoll, kick, request; /* `kick` is an eventfd; `request` the control socket */
+    uint64_t inode, token;    /* of the control socket; no token yet: 0. With the host lock */
+    /* The generation of the thread: it changes when a thread is given up. If the program closed its descriptors, the thread ends if it ever
+     * wakes, and all its other descriptors count as lost too. Relaxed: nothing else depends on it. */
+    fs_word32 generation;
+};
+extern struct fs_control_fds fs_control_fds;
+
+static inline uint32_t fs_control_thread_generation(void) { return fs_load_relaxed(&fs_control_fds.generation); }
+
+/* Makes the thread look at its deadlines again. Needs the host lock. */
+static inline void fs_control_thread_kick(void) { fs_signal_eventfd(fs_control_fds.kick); }
+
+static inline int fs_control_watch(int epoll, int fd, uint64_t what) {
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.u64 = what}};
+    return fs_system.epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+/* Returns the control socket, for sending: it proves to a receiver that this process is the sender. -1 if the number is not ours any
+ * more. Needs the host lock. */
+static inline int fs_request_socket(void) {
+    return fs_control_fds.request >= 0 && fs_inode(fs_control_fds.request) == fs_control_fds.inode ? fs_control_fds.request : -1;
+}
+
+/* ---- the control thread's part ------------------------------------------------------------------------- */
 
 /* Withdraws expired names. Returns the milliseconds until the next one expires, -1: none. Takes the table lock. */
 int fs_expire_listings(void);

@@ -1,4 +1,4 @@
-/* The connection thread: when it runs, around forks and when the program closes its descriptors, and the events it waits for. The thread
+/* The control thread: when it runs, around forks and when the program closes its descriptors, and the events it waits for. The thread
  * never has the host lock and touches no object of the front end. acceptor.c, control_requests.c and introspection.c have the answers. */
 #include "control/control_thread.h"
 
@@ -34,9 +34,6 @@ enum thread_state { /* changed with the host lock */
 
 static pthread_t thread;
 static enum thread_state thread_state = NO_THREAD;
-/* The generation of the thread. If the program closed its descriptors, the thread is given up, ends if it ever wakes, and all its other
- * descriptors count as lost too. Relaxed: nothing else depends on it. */
-static fs_word32 generation;
 /* The thread must end. Relaxed: the thread looks after each wakeup, and is woken after the store; all else it sees under the table lock. */
 static fs_word32 thread_stops;
 static fs_word32 thread_lost; /* the last generation that found its epoll gone, plus one */
@@ -48,32 +45,10 @@ static fs_word32 left_behind;
 static int thread_wanted;     /* it must run once no fork is under way */
 static int in_use;            /* this process, or one that it was forked from, has had a thread or was about to */
 static int forks;             /* forks of this process under way: from fs_control_thread_stop to fs_control_thread_after_fork */
-/* Its descriptors: all are open, or none. */
-static int epoll = -1;
-static int kick_fd = -1;
-static int request_fd = -1;
-static uint64_t request_inode;
-static uint64_t request_token;
+struct fs_control_fds fs_control_fds = {.epoll = -1, .kick = -1, .request = -1};
 static uint64_t announced_token; /* the one in the regions of this process's connections */
 
-uint32_t fs_control_thread_generation(void) { return fs_load_relaxed(&generation); }
-
-void fs_control_thread_kick(void) { fs_signal_eventfd(kick_fd); }
-
-int fs_control_eventfd(void) { return kick_fd; }
-
-int fs_request_socket(void) { return request_fd >= 0 && fs_inode(request_fd) == request_inode ? request_fd : -1; }
-
-uint64_t fs_request_token(void) { return request_token; }
-
 /* ---- its descriptors ------------------------------------------------------------------------------------------ */
-
-static int watch(int fd, int descriptor, uint64_t what) {
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data = {.u64 = what}};
-    return fs_system.epoll_ctl(fd, EPOLL_CTL_ADD, descriptor, &event);
-}
-
-void fs_control_watch_socket(int fd, uint64_t handle) { watch(epoll, fd, handle); }
 
 int fs_random_bytes(void *into, size_t size) {
     void *given = fs_host_unlock();
@@ -96,51 +71,51 @@ static int make_descriptors(void) {
     char name[64];
     int made[3];
     uint64_t token;
-    if (epoll >= 0) return 0;
+    if (fs_control_fds.epoll >= 0) return 0;
     int failed = fs_random_bytes(&token, sizeof token);
     if (failed) return failed;
     token |= 1;
     int length = snprintf(name, sizeof name, FS_CONTROL_NAME, (unsigned long long)token);
-    if (epoll >= 0) return 0; /* another thread made them while the host lock was unlocked */
+    if (fs_control_fds.epoll >= 0) return 0; /* another thread made them while the host lock was unlocked */
     made[0] = fs_reserve_fd(fs_system.epoll_create1(EPOLL_CLOEXEC), 0);
     made[1] = fs_reserve_fd(fs_system.eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0);
     made[2] = fs_abstract_socket(SOCK_DGRAM, name, (size_t)length);
     failed = FS_MIN(FS_MIN(made[0], made[1]), made[2]);
     /* (epoll_ctl has a limit of its own: max_user_watches.) */
-    if (failed >= 0 && (fs_enable_credentials(made[2]) < 0 || watch(made[0], made[1], KICK) < 0 ||
-                        watch(made[0], made[2], REQUEST) < 0 || !fs_inode(made[2])))
+    if (failed >= 0 && (fs_enable_credentials(made[2]) < 0 || fs_control_watch(made[0], made[1], KICK) < 0 ||
+                        fs_control_watch(made[0], made[2], REQUEST) < 0 || !fs_inode(made[2])))
         failed = -errno;
     if (failed < 0) {
         for (int i = 0; i < 3; i++)
             if (made[i] >= 0) fs_system.close(made[i]);
         return failed;
     }
-    epoll = made[0];
-    kick_fd = made[1];
-    request_fd = made[2];
-    request_token = token;
-    request_inode = fs_inode(request_fd);
-    fs_store_relaxed(&fs_control_fd_inode, request_inode);
-    fs_store_relaxed(&fs_control_fd, (uint32_t)request_fd);
+    fs_control_fds.epoll = made[0];
+    fs_control_fds.kick = made[1];
+    fs_control_fds.request = made[2];
+    fs_control_fds.token = token;
+    fs_control_fds.inode = fs_inode(fs_control_fds.request);
+    fs_store_relaxed(&fs_control_fd_inode, fs_control_fds.inode);
+    fs_store_relaxed(&fs_control_fd, (uint32_t)fs_control_fds.request);
     return 0;
 }
 
 /* ---- the thread itself ------------------------------------------------------------------------------------- */
 
-static void *connection_thread(void *nothing) {
+static void *control_thread(void *nothing) {
     struct epoll_event events[EVENTS];
-    uint32_t own = fs_load_relaxed(&generation), watching = fs_load_relaxed(&watcher);
+    uint32_t own = fs_control_thread_generation(), watching = fs_load_relaxed(&watcher);
     int left = (int)fs_load_relaxed(&left_behind); /* something could not be dropped (fd_reaper.h) or answered */
-    while (own == fs_load_relaxed(&generation)) { /* (Else the number may be its successor's, whose events it would take.) */
+    while (own == fs_control_thread_generation()) { /* (Else the number may be its successor's, whose events it would take.) */
         int wait = fs_expire_listings();
         if (left && (wait < 0 || wait > AGAIN_AFTER)) wait = AGAIN_AFTER;
-        int n = fs_epoll_wait(epoll, events, EVENTS, wait < 0 ? -1 : (int64_t)wait * 1000000, NULL);
-        if ((n < 0 && errno != EINTR) || own != fs_load_relaxed(&generation)) break;
-        if (left && (fs_reaper_has_room() || !n)) left = fs_handle_due_requests(request_fd) | fs_accept_hellos();
+        int n = fs_epoll_wait(fs_control_fds.epoll, events, EVENTS, wait < 0 ? -1 : (int64_t)wait * 1000000, NULL);
+        if ((n < 0 && errno != EINTR) || own != fs_control_thread_generation()) break;
+        if (left && (fs_reaper_has_room() || !n)) left = fs_handle_due_requests(fs_control_fds.request) | fs_accept_hellos();
         for (int i = 0; i < n; i++) {
             uint64_t what = events[i].data.u64;
             /* (KICK: each write is an event, and nobody has to read it.) */
-            if ((uint32_t)what == REQUEST) left |= fs_handle_requests(request_fd);
+            if ((uint32_t)what == REQUEST) left |= fs_handle_requests(fs_control_fds.request);
             else if (!fs_watch_event(what, events[i].events)) left |= fs_accept_hello(what);
         }
         if (fs_load_relaxed(&thread_stops)) {
@@ -162,11 +137,11 @@ static void stop_watching(void) {
 
 /* (Its other descriptors stay open: the program may use the numbers.) */
 static void give_up_thread(void) {
-    fs_store_relaxed(&generation, fs_load_relaxed(&generation) + 1);
+    fs_store_relaxed(&fs_control_fds.generation, fs_control_thread_generation() + 1);
     if (thread_state != NO_THREAD) pthread_detach(thread);
     thread_state = NO_THREAD;
     thread_wanted = 1;
-    epoll = kick_fd = request_fd = -1;
+    fs_control_fds.epoll = fs_control_fds.kick = fs_control_fds.request = -1;
     fs_store_relaxed(&fs_control_fd, UINT32_MAX);
     stop_watching();
 }
@@ -174,26 +149,26 @@ static void give_up_thread(void) {
 /* If the program has closed the thread's descriptors, nobody can wake the thread, which sleeps on an epoll without a number. The socket
  * shows that: our own next eventfds are the first to reuse the other numbers. */
 static void give_up_lost_thread(void) {
-    if (thread_state != ENDS && epoll >= 0 &&
-        (fs_inode(request_fd) != request_inode || fs_load_relaxed(&thread_lost) == fs_load_relaxed(&generation) + 1))
+    if (thread_state != ENDS && fs_control_fds.epoll >= 0 &&
+        (fs_inode(fs_control_fds.request) != fs_control_fds.inode || fs_load_relaxed(&thread_lost) == fs_control_thread_generation() + 1))
         give_up_thread();
 }
 
 /* If the thread has a new socket, updates the regions of connections that were on the ring before, except those whose requests a forked
  * child has taken over. */
 static void announce_token(void) {
-    if (announced_token == request_token) return;
+    if (announced_token == fs_control_fds.token) return;
     fs_control_lock_hosted();
     for (int i = 0; i < fs_control_state.on_ring_count; i++) {
         struct fs_connection *c = fs_control_state.on_ring[i].connection;
         /* SYNC: token - pairs with fs_send_control_to_side. */
-        if (fs_is_attached(c) && !fs_cas64(&c->ring.region->asks[c->ring.side], announced_token, request_token))
-            fs_cas64(&c->ring.region->asks_else[c->ring.side], announced_token, request_token);
-        if (c->asked_here == announced_token) c->asked_here = request_token;
+        if (fs_is_attached(c) && !fs_cas64(&c->ring.region->asks[c->ring.side], announced_token, fs_control_fds.token))
+            fs_cas64(&c->ring.region->asks_else[c->ring.side], announced_token, fs_control_fds.token);
+        if (c->asked_here == announced_token) c->asked_here = fs_control_fds.token;
         fs_wake_own_set(c); /* (requests to the old one are lost) */
     }
     fs_control_unlock();
-    announced_token = request_token;
+    announced_token = fs_control_fds.token;
 }
 
 /* Returns true if the thread ends within so many ms. (Sleeps and tries: a join with a deadline uses the time of day, which may be set
@@ -218,9 +193,9 @@ int fs_control_thread_start(void) {
         return forks ? 0 : FS_NO_THREAD;
     }
     if (thread_state == NO_THREAD && !fs_load_relaxed(&watcher)) {
-        int own = epoll;
+        int own = fs_control_fds.epoll;
         fs_store_relaxed(&watcher, fs_watch_start(own));
-        if (forks || epoll != own) { /* the host lock was unlocked meanwhile: nobody may believe that a thread runs */
+        if (forks || fs_control_fds.epoll != own) { /* the host lock was unlocked meanwhile: nobody may believe that a thread runs */
             stop_watching();
             thread_wanted = 1;
             return forks ? 0 : FS_NO_THREAD;
@@ -228,7 +203,7 @@ int fs_control_thread_start(void) {
     }
     if (thread_state == NO_THREAD) {
         fs_store_relaxed(&thread_stops, 0);
-        if (fs_background_thread(&thread, connection_thread, NULL)) {
+        if (fs_background_thread(&thread, control_thread, NULL)) {
             stop_watching();
             return FS_NO_THREAD;
         }
@@ -255,7 +230,7 @@ void fs_control_thread_stop(void) {
         thread_state = ENDS;
         thread_wanted = 1;
         fs_store_relaxed(&thread_stops, 1);
-        if (fs_signal_eventfd(kick_fd)) {
+        if (fs_signal_eventfd(fs_control_fds.kick)) {
             void *given = fs_host_unlock();
             int ended = ends_within(ENDS_WITHIN);
             fs_host_lock(given);
@@ -305,12 +280,12 @@ void fs_control_forget(void) {
     thread_state = NO_THREAD;
     thread_wanted = 0;
     fs_listings_forget();
-    if (epoll >= 0) fs_system.close(epoll);
-    if (kick_fd >= 0) fs_system.close(kick_fd);
-    if (request_fd >= 0) fs_system.close(request_fd);
-    epoll = kick_fd = request_fd = -1;
+    if (fs_control_fds.epoll >= 0) fs_system.close(fs_control_fds.epoll);
+    if (fs_control_fds.kick >= 0) fs_system.close(fs_control_fds.kick);
+    if (fs_control_fds.request >= 0) fs_system.close(fs_control_fds.request);
+    fs_control_fds.epoll = fs_control_fds.kick = fs_control_fds.request = -1;
     fs_store_relaxed(&fs_control_fd, UINT32_MAX);
-    request_token = 0;
+    fs_control_fds.token = 0;
     fs_control_state.on_ring_count = 0;
     fs_store_relaxed(&watcher, 0);
     fs_watch_forget();

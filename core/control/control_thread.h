@@ -1,4 +1,4 @@
-/* The connection thread: it serves incoming peers at published names (listener.h) and answers requests (control_requests.h). It is a
+/* The control thread: it serves incoming peers at published names (listener.h) and answers requests (control_requests.h). It is a
  * native thread without the host lock: it does not disturb the program, and a computing program does not keep a peer waiting. It stops
  * before a fork and starts again with the next use.
  *
@@ -11,16 +11,11 @@
 
 enum { FS_NO_THREAD = -100003 }; /* returned if no thread can be made, or the last one has not ended yet */
 
-/* Starts the connection thread if it does not run: at the first use, and after a fork. During a fork the start is only noted, as the
+/* Starts the control thread if it does not run: at the first use, and after a fork. During a fork the start is only noted, as the
  * child must find the thread's locks free. Returns 0, -errno without descriptors, or FS_NO_THREAD. May unlock and relock the host lock. */
 int fs_control_thread_start(void);
 
 /* ---- forks ------------------------------------------------------------------------------------------------- */
-
-/* Call before a fork: a thread does not survive it, and its locks must be free. No thread is started before
- * `fs_control_thread_after_fork`. Several threads may fork at once: one joins the thread, and the others wait for that. Nobody waits
- * long: a thread that an untrusted user blocks in a call ends later, and holds no lock meanwhile. */
-void fs_control_thread_stop(void);
 
 void fs_control_thread_after_fork(void);   /* call in the parent after each fs_control_thread_stop, also if the fork failed */
 int fs_forks_under_way(void); /* the number of forks of this process just now */
@@ -41,23 +36,5 @@ void fs_control_forget(void);
 /* Fills `into` with unpredictable bytes. Returns 0 or -errno. Unlocks the host lock, since it blocks while the system starts and has
  * none yet. */
 int fs_random_bytes(void *into, size_t size);
-
-/* ---- for the rest of this room ---------------------------------------------------------------------------- */
-
-/* Returns the generation of the thread: it changes when a thread is given up. Needs no lock. */
-uint32_t fs_control_thread_generation(void);
-
-void fs_control_thread_kick(void); /* makes the thread look at its deadlines again */
-
-/* The thread will call fs_accept_hello with this handle on events of the socket. Needs the table lock. */
-void fs_control_watch_socket(int fd, uint64_t handle);
-
-/* Returns the control socket, for sending: it proves to a receiver that this process is the sender. -1 if the number is not ours any
- * more. Needs the host lock. */
-int fs_request_socket(void);
-
-int fs_control_eventfd(void); /* for the thread alone */
-
-uint64_t fs_request_token(void); /* the token of this process's control socket; 0: none yet */
 
 #endif

@@ -1,13 +1,14 @@
-/* Drops descriptors and messages of untrusted users. No thread that somebody waits for makes a close or a receive that may block, and an
- * untrusted user occupies a bounded number of threads and descriptors. */
+/* Drops descriptors and messages of untrusted users, in one thread with a queue. No thread that somebody waits for makes a close or a
+ * receive that may block, and an untrusted user occupies this thread and a bounded number of descriptors. */
 #include "control/fd_reaper.h"
 
 #include <netinet/in.h>
 
 #include "os/fd_reserve.h"
-#include "control/tcp_identity.h"
 #include "control/abstract_socket.h"
 #include "control/background_thread.h"
+#include "control/tcp_identity.h"
+#include "control/trust.h"
 #include "wire/region.h"
 
 #ifndef SO_PASSRIGHTS
@@ -15,78 +16,33 @@
 #endif
 
 enum {
-    UNWANTED = 4096,     /* twice the maximum number of names, each with a listener and an incoming peer */
-    BEGUN_WITHIN = 1000, /* ms */
+    QUEUE = 4096,        /* twice the maximum number of names, each with a listener and an incoming peer */
+    IDLE_WITHIN = 5,     /* ms that a message waits for what is dropped just now */
+    BEGUN_WITHIN = 1000, /* ms that it waits for the thread */
 };
 
-/* A datagram to drop. */
-struct message {
+/* A descriptor + 1; above it, for the socket of an incoming peer, VISITOR and the letter to send before the close, if any. Or MESSAGE.
+ * 0: free. */
+static fs_word64 queue[QUEUE];
+#define MESSAGE UINT64_MAX
+#define VISITOR (UINT64_C(1) << 40)
+
+/* Entries that are queued or being dropped. An entry is stored before it is counted, so the thread finds one for each that is counted. Who
+ * counts the first one starts the thread, and it ends when it has counted the last one out: there is never a second one. */
+static fs_word32 pending;
+static fs_word32 unstarted; /* the system made no thread for them */
+
+enum stage { IDLE, CLAIMED, WAITS, BEGUN, GIVEN_UP }; /* nothing; being queued; queued; being received; not to be received any more */
+
+/* The datagram to drop: the next one of `fd`. */
+static struct {
+    fs_word32 stage;
     int fd;
-    fs_word32 stage; /* enum stage */
-    fs_word32 users; /* the thread, and the caller that waits until the message is gone */
     union {
         char space[CMSG_SPACE(sizeof(struct ucred))];
         struct cmsghdr aligned;
     } came;
-};
-
-enum stage { LIES, BEGUN, OFF, GIVEN_UP }; /* in the queue; being received; gone; not to be received any more */
-
-/* The queue for the threads: a descriptor + 1, and above it the letter to send before the close, if any. */
-static fs_word64 unwanted[UNWANTED];
-/* Entries that no thread has claimed. An entry is stored before it is counted, so a claim always finds one without waiting. */
-static fs_word32 waiting;
-static fs_word32 droppers; /* threads that run or are about to */
-
-/* Counts a thread to be started. Returns 0 if there are enough. */
-static int count_dropper(void) {
-    uint32_t count = fs_load_sc(&droppers);
-    while (count < FS_REAPERS && !fs_cas32(&droppers, count, count + 1)) count = fs_load_sc(&droppers);
-    return count < FS_REAPERS;
-}
-
-/* For a forked child, before anything else of ours: the threads are the parent's. Queued descriptors stay open here, since a thread may
- * be closing them while the child is created. */
-static void forget_droppers(void) {
-    for (int i = 0; i < UNWANTED; i++)
-        if (fs_load_relaxed(&unwanted[i])) fs_store_relaxed(&unwanted[i], 0);
-    fs_store_relaxed(&droppers, 0);
-    fs_store_relaxed(&waiting, 0);
-}
-
-/* Starts a counted thread. Returns 0 if the system makes none. (If two threads install the fork handler, it runs twice.) */
-static int start_dropper(void *(*body)(void *), void *argument) {
-    static fs_word32 watched; /* relaxed: nothing else depends on it */
-    pthread_t started;
-    int failed = fs_load_relaxed(&watched) ? 0 : fs_system.pthread_atfork(NULL, NULL, forget_droppers);
-    if (!failed) {
-        fs_store_relaxed(&watched, 1);
-        failed = fs_background_thread(&started, body, argument);
-    }
-    if (failed) fs_add_sc(&droppers, (uint32_t)-1);
-    else pthread_detach(started);
-    return !failed;
-}
-
-/* Queues an entry. Returns 0 without room. */
-static int put_unwanted(uint64_t it) {
-    for (int i = 0; i < UNWANTED; i++) {
-        if (fs_load_relaxed(&unwanted[i]) || !fs_cas64(&unwanted[i], 0, it)) continue;
-        fs_add_sc(&waiting, 1);
-        return 1;
-    }
-    return 0;
-}
-
-/* Returns the next entry, or 0. */
-static uint64_t take_unwanted(void) {
-    uint64_t it = 0;
-    uint32_t count = fs_load_sc(&waiting);
-    while (count && !fs_cas32(&waiting, count, count - 1)) count = fs_load_sc(&waiting);
-    for (uint32_t i = 0; count && !it; i = (i + 1) % UNWANTED)
-        if (fs_load_relaxed(&unwanted[i])) it = fs_exchange_sc(&unwanted[i], 0);
-    return it;
-}
+} message;
 
 static void refuse(int control, char why) {
     struct fs_refusal said = {.why = (unsigned char)why, .version = FS_VERSION};
@@ -97,34 +53,75 @@ static void drop(uint64_t it) {
     int fd = (int)(uint32_t)it - 1;
     char unread, why = (char)(it >> 32);
     if (why) refuse(fd, why);
-    /* An unread hello would turn the refusal into a reset. (Other files than sockets have none.) */
-    fs_system.recv(fd, &unread, 1, MSG_DONTWAIT);
+    /* An unread hello would turn the refusal into a reset. (After the shutdown none comes any more. Nothing is read from descriptors that
+     * were received: one of them is the peer's end of the connection.) */
+    if (it & VISITOR && fs_system.shutdown(fd, SHUT_RD) == 0) fs_system.recv(fd, &unread, 1, MSG_DONTWAIT);
     fs_system.close(fd);
 }
 
+static void drop_message(void) {
+    struct msghdr it = {.msg_control = message.came.space, .msg_controllen = sizeof message.came.space};
+    if (fs_cas32(&message.stage, WAITS, BEGUN)) fs_system.recvmsg(message.fd, &it, MSG_DONTWAIT);
+    fs_store_sc(&message.stage, IDLE);
+}
+
 static void *drop_all(void *nothing) {
+    int at = 0;
     do {
-        for (uint64_t it; (it = take_unwanted()) != 0;) drop(it);
-        /* SYNC: dropper - pairs with leave_to_dropper, which counts the entry and then looks at the number of threads: one of both sees
-         * the other. */
-        fs_add_sc(&droppers, (uint32_t)-1);
-    } while (fs_load_sc(&waiting) && count_dropper());
+        uint64_t it = 0;
+        for (; !it; at = (at + 1) % QUEUE)
+            if (fs_load_relaxed(&queue[at])) it = fs_exchange_sc(&queue[at], 0);
+        if (it == MESSAGE) drop_message();
+        else drop(it);
+        /* SYNC: reaper - pairs with enqueue: a later entry is found here, or is the first one for the next thread. */
+    } while (fs_add_sc(&pending, (uint32_t)-1) != 1);
     return nothing;
 }
 
-int fs_reaper_has_room(void) {
-    /* (Only counts: a small delay does no harm.) */
-    if (fs_load_relaxed(&waiting) && count_dropper()) start_dropper(drop_all, NULL);
-    return fs_load_relaxed(&droppers) < FS_REAPERS && fs_load_relaxed(&waiting) < FS_REAPERS;
+/* For a forked child, before anything else of ours: the thread is the parent's. Queued descriptors stay open here, since the thread may be
+ * closing them while the child is created. */
+static void forget_queue(void) {
+    for (int i = 0; i < QUEUE; i++)
+        if (fs_load_relaxed(&queue[i])) fs_store_relaxed(&queue[i], 0);
+    fs_store_relaxed(&pending, 0);
+    fs_store_relaxed(&unstarted, 0);
+    fs_store_relaxed(&message.stage, IDLE);
 }
 
-/* Hands a descriptor to a thread. If all are blocked, or none can be made, it waits for the next one. */
-static void leave_to_dropper(int fd, char why) {
-    uint64_t it = (uint64_t)(unsigned char)why << 32 | ((uint32_t)fd + 1);
-    /* (Not reached for untrusted users: nothing is received from them while all threads are blocked.) */
-    if (!put_unwanted(it)) drop(it);
-    /* SYNC: dropper - pairs with drop_all. (A claimed entry needs no thread.) */
-    else if (fs_load_sc(&waiting) && count_dropper()) start_dropper(drop_all, NULL);
+/* (If two threads install the fork handler, it runs twice.) */
+static void start_thread(void) {
+    static fs_word32 watched; /* relaxed: nothing else depends on it */
+    pthread_t started;
+    int failed = fs_load_relaxed(&watched) ? 0 : fs_system.pthread_atfork(NULL, NULL, forget_queue);
+    if (!failed) {
+        fs_store_relaxed(&watched, 1);
+        failed = fs_background_thread(&started, drop_all, NULL);
+    }
+    if (failed) fs_store_sc(&unstarted, 1);
+    else pthread_detach(started);
+}
+
+int fs_reaper_has_room(void) {
+    if (fs_load_relaxed(&unstarted) && fs_cas32(&unstarted, 1, 0)) start_thread();
+    return fs_load_relaxed(&pending) < FS_REAPER_ROOM;
+}
+
+/* Returns 0 without room. */
+static int enqueue(uint64_t it) {
+    int i = 0;
+    while (i < QUEUE && (fs_load_relaxed(&queue[i]) || !fs_cas64(&queue[i], 0, it))) i++;
+    if (i == QUEUE) return 0;
+    /* SYNC: reaper - pairs with drop_all. */
+    if (fs_add_sc(&pending, 1) == 0) start_thread();
+    else fs_reaper_has_room(); /* tries again if there is no thread */
+    return 1;
+}
+
+/* Leaves a descriptor to the thread; `how`: VISITOR and the letter, or 0. If the queue is full, it is closed here, which may block. (That does not happen with what untrusted
+ * users send: nothing is received from them, and no name is published, while the thread has many entries.) */
+static void leave_to_reaper(int fd, uint64_t how) {
+    uint64_t it = how | ((uint32_t)fd + 1);
+    if (!enqueue(it)) drop(it);
 }
 
 /* Returns true if closing the socket does not linger. */
@@ -145,12 +142,12 @@ static int is_harmless(int fd, int trusted) {
 
 void fs_reap_fd(int fd, int trusted) {
     if (is_harmless(fd, trusted)) fs_system.close(fd);
-    else leave_to_dropper(fd, 0);
+    else leave_to_reaper(fd, 0);
 }
 
 void fs_reap_tcp(int fd, int trusted) {
     if (trusted && is_brief(fd)) fs_system.close(fd);
-    else leave_to_dropper(fd, 0);
+    else leave_to_reaper(fd, 0);
 }
 
 /* (After the shutdown nothing more comes, and the look tells if anything is there. An empty message with descriptors from a trusted peer
@@ -160,7 +157,7 @@ void fs_reap_control(int control, int trusted) {
     if (trusted && fs_system.shutdown(control, SHUT_RD) == 0 &&
         fs_system.recv(control, &unread, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
         fs_system.close(control);
-    else leave_to_dropper(control, 0);
+    else leave_to_reaper(control, VISITOR);
 }
 
 void fs_refuse(int control, char why, int trusted) {
@@ -168,7 +165,7 @@ void fs_refuse(int control, char why, int trusted) {
         refuse(control, why);
         fs_reap_control(control, 1);
     } else {
-        leave_to_dropper(control, why);
+        leave_to_reaper(control, VISITOR | (uint64_t)(unsigned char)why << 32);
     }
 }
 
@@ -180,57 +177,41 @@ void fs_reap_listener(int listener) {
         fs_system.close(listener);
         return;
     }
-    if (came >= 0) leave_to_dropper(came, 0);
-    leave_to_dropper(listener, 0);
+    if (came >= 0) leave_to_reaper(came, VISITOR);
+    leave_to_reaper(listener, 0);
 }
 
 /* ---- a message -------------------------------------------------------------------------------------------- */
 
-static void put_down(struct message *m) {
-    if (fs_add_sc(&m->users, (uint32_t)-1) == 1) fs_system.free(m);
-}
-
-static void *drop_message(void *given) {
-    struct message *m = given;
-    struct msghdr message = {.msg_control = m->came.space, .msg_controllen = sizeof m->came.space};
-    if (fs_cas32(&m->stage, LIES, BEGUN)) {
-        fs_system.recvmsg(m->fd, &message, MSG_DONTWAIT);
-        fs_store_sc(&m->stage, OFF);
-    }
-    put_down(m);
-    return drop_all(NULL);
-}
-
 /* The kernel writes the sender's credentials before it drops a message's descriptors, which may take forever. (No sanitizer knows at
  * which moment of a call the kernel writes.) */
-__attribute__((noinline, no_sanitize("thread"))) static int is_named(const struct message *m) {
-    return *(const volatile size_t *)&m->came.aligned.cmsg_len != 0;
+__attribute__((noinline, no_sanitize("thread"))) static int is_named(void) {
+    return *(const volatile size_t *)&message.came.aligned.cmsg_len != 0;
 }
 
-/* Returns true if the thread has received it. */
-static int is_taken(struct message *m) { return is_named(m) || fs_load_sc(&m->stage) == OFF; }
-
 /* A begun receive is waited for: it could take the next message, which may be a request. */
-static int is_given_up(struct message *m, int64_t until) {
-    return fs_now() >= until && fs_cas32(&m->stage, LIES, GIVEN_UP);
+static int is_given_up(int64_t until) {
+    return (fs_now() >= until || fs_load_relaxed(&unstarted)) && fs_cas32(&message.stage, WAITS, GIVEN_UP);
 }
 
 int fs_reap_message(int fd) {
-    struct message *m = fs_reaper_has_room() ? fs_system.calloc(1, sizeof *m) : NULL;
-    if (!m) return 0;
-    m->fd = fd;
-    fs_store_relaxed(&m->users, 2);
-    if (!count_dropper() || !start_dropper(drop_message, m)) {
-        fs_system.free(m);
+    int64_t until = fs_now() + (int64_t)IDLE_WITHIN * 1000000;
+    while (fs_load_sc(&pending) && fs_now() < until) fs_short_sleep();
+    /* (Another control thread, which was given up, may still have claimed it.) */
+    if (fs_load_sc(&pending) || !fs_cas32(&message.stage, IDLE, CLAIMED)) return 0;
+    message.fd = fd;
+    memset(&message.came, 0, sizeof message.came);
+    fs_store_sc(&message.stage, WAITS);
+    if (!enqueue(MESSAGE)) {
+        fs_store_sc(&message.stage, IDLE);
         return 0;
     }
-    int64_t until = fs_now() + (int64_t)BEGUN_WITHIN * 1000000;
     int given_up = 0;
-    while (!given_up && !is_taken(m)) {
+    until = fs_now() + (int64_t)BEGUN_WITHIN * 1000000;
+    while (!given_up && !is_named() && fs_load_sc(&message.stage) != IDLE) {
         fs_short_sleep();
-        given_up = is_given_up(m, until);
+        given_up = is_given_up(until);
     }
-    put_down(m);
     return !given_up;
 }
 
@@ -248,5 +229,5 @@ void fs_reap_seeker(int control, int trusted) {
     if (trusted || (fs_system.getsockopt(control, SOL_SOCKET, SO_PASSRIGHTS, &passes, &size) == 0 && !passes) ||
         fs_is_trusted(fs_peer_user(control)))
         fs_system.close(control);
-    else leave_to_dropper(control, 0);
+    else leave_to_reaper(control, 0);
 }

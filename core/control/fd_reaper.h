@@ -1,17 +1,17 @@
 /* Drops descriptors and messages of untrusted users without waiting.
  *
  * The last close of a descriptor can take forever: a TCP socket lingers, a file in user space is flushed, and a unix socket closes all
- * descriptors unread in it. So can dropping a message with descriptors. So reaper threads do this, for which nobody waits, at most
- * FS_REAPERS. While all of them are blocked, nothing more is received from an untrusted user; `fs_reaper_has_room` tells.
+ * descriptors unread in it. So can dropping a message with descriptors. One thread does this, for which nobody waits. A close that blocks
+ * holds up those behind it, so the queue is bounded: while FS_REAPER_ROOM things wait for the thread, nothing more is received from an
+ * untrusted user, and no name is published; `fs_reaper_has_room` tells.
  *
- * None of these blocks or needs a lock. A forked child has no such threads, and nothing that waits for them. */
+ * None of these blocks or needs a lock. A forked child has no such thread, and nothing that waits for it. */
 #ifndef FASTSOCK_FD_REAPER_H
 #define FASTSOCK_FD_REAPER_H
 
-enum { FS_REAPERS = 16 };
+enum { FS_REAPER_ROOM = 16 };
 
-/* Returns true if more may be received from an untrusted user, since a thread could drop it. Tries again to start threads if that failed
- * before. */
+/* Returns true if more may be received from an untrusted user. Tries again to start the thread if that failed before. */
 int fs_reaper_has_room(void);
 
 /* Closes a descriptor that came in a message; at once if that cannot block. `trusted`: its sender is trusted. */
@@ -25,7 +25,8 @@ void fs_refuse(int control, char why, int trusted);
 void fs_reap_control(int control, int trusted);
 void fs_reap_listener(int listener);
 
-/* Drops the next datagram of a socket. Returns 1 when it is gone, 0 if no thread is free for it or starts in time. */
+/* Drops the next datagram of a socket. Returns 1 when it is gone, 0 if the thread has something else to drop or does not start in time. For
+ * the control thread alone. */
 int fs_reap_message(int fd);
 
 /* Makes a seeker's socket refuse descriptors, where the kernel can (Linux 6.16): the holder of the name may be an untrusted user. */

@@ -1,4 +1,4 @@
-/* Answers introspection queries. Runs in the connection thread, without the host lock and without a lock that a byte of data waits for:
+/* Answers introspection queries. Runs in the control thread, without the host lock and without a lock that a byte of data waits for:
  * the table lock is for connections that begin and end. control_requests.c decides who may ask. */
 #include "control/introspection.h"
 
@@ -18,7 +18,7 @@ static struct {
         struct fs_connection_info ends[FS_REPLY_CONNECTIONS];
         unsigned char room[FS_REPLY_ROOM];
     } records;
-} answer; /* for the connection thread alone */
+} answer; /* for the control thread alone */
 
 _Static_assert(offsetof(__typeof__(answer), records) == sizeof(struct fs_query_reply), "no padding on the wire");
 

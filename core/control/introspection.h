@@ -1,4 +1,4 @@
-/* Introspection: queries to a process (`fastsock ss`), answered on its connection thread's datagram socket.
+/* Introspection: queries to a process (`fastsock ss`), answered on its control thread's datagram socket.
  *
  * A client sends a `fs_query` from a socket with an abstract name, and gets at most one `fs_query_reply`, followed by as many records as
  * fit. It asks again, from `next` on, until that is FS_QUERY_END. Only the same user and root get an answer, whatever the setting
@@ -124,10 +124,10 @@ static inline void fs_fill_connection_info(struct fs_ring_pair *ring, struct fs_
     fs_add_counters(&seen->count, &ring->count, 0);
 }
 
-/* The counters of ended connections and of kernel TCP, kept by the front end; NULL: none. Set before the connection thread starts. */
+/* The counters of ended connections and of kernel TCP, kept by the front end; NULL: none. Set before the control thread starts. */
 extern struct fs_counters *fs_ended_counters;
 
-/* Answers a query on the control socket. For the connection thread alone. */
+/* Answers a query on the control socket. For the control thread alone. */
 void fs_answer_query(int fd, const struct fs_requester *requester);
 
 #endif

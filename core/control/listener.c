@@ -1,4 +1,4 @@
-/* Published names and their results, and the publisher's cache of regions: the table that the program and its connection thread share,
+/* Published names and their results, and the publisher's cache of regions: the table that the program and its control thread share,
  * and its lock. */
 #include "control/listener.h"
 
@@ -22,13 +22,6 @@ void fs_control_lock_hosted(void) {
         fs_host_lock(given);
     }
 }
-
-void fs_set_trust(int any_user) {
-    fs_store_relaxed(&fs_control_state.trusts_any, (uint32_t)any_user);
-    fs_store_relaxed(&fs_untrusted_wakeups, (uint32_t)any_user);
-}
-
-int fs_trusts_any(void) { return (int)fs_load_relaxed(&fs_control_state.trusts_any); }
 
 void fs_set_backlog(int length) {
     if (length > (int)fs_load_relaxed(&fs_control_state.backlog)) fs_store_relaxed(&fs_control_state.backlog, (uint32_t)length);
@@ -55,7 +48,7 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
     int found, kick = 0;
     int failed = fs_control_thread_start();
     if (failed) return failed;
-    if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* untrusted users occupy all the threads that could send the next one away */
+    if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* untrusted users occupy the thread that could send the next one away */
     if (ends) tcp = *ends;
     fs_control_lock_hosted();
     found = find_entry();
@@ -73,11 +66,12 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
         fs_store_relaxed(&m->state, FS_LISTING_WAITING);
         m->generation++;
         m->came.failure = NULL;
+        m->other_came = 0;
         m->listener = listener;
         m->control = -1;
         m->tcp = tcp;
         m->expires = fs_control_state.last_expires = fs_now() + (int64_t)VISIBLE_MS * 1000000;
-        fs_control_watch_socket(listener, (uint64_t)m->generation << 32 | (uint64_t)found);
+        fs_control_watch(fs_control_fds.epoll, listener, (uint64_t)m->generation << 32 | (uint64_t)found);
         if (listing_state) *listing_state = &m->state;
         kick = fs_control_state.wakes_at > m->expires;
     }
@@ -155,7 +149,8 @@ int fs_expire_listings(void) {
         if (fs_load_relaxed(&m->state) != FS_LISTING_WAITING) continue;
         if (m->expires <= now) {
             fs_listing_close(m);
-            fs_store_relaxed(&m->state, FS_LISTING_EXPIRED); /* FREE once its connection has seen it or has ended */
+            /* (FREE once its connection has seen it or has ended) */
+            fs_store_relaxed(&m->state, m->other_came ? FS_LISTING_OTHER_USER : FS_LISTING_EXPIRED);
         } else if (m->expires < first) {
             first = m->expires;
         }

@@ -1,6 +1,6 @@
 /* Published names and the regions that come through them. Needs the host lock.
  *
- * A process that waits for peers publishes a name for each connection. Its connection thread (control_thread.h) answers while the
+ * A process that waits for peers publishes a name for each connection. Its control thread (control_thread.h) answers while the
  * program computes: it checks the peer, receives, validates and maps the region, sends WAKEUP and puts the region into the accept queue.
  * The connection takes it from there at its next operation (`fs_listing_result`). */
 #ifndef FASTSOCK_LISTENER_H
@@ -15,12 +15,6 @@
 
 #include "os/atomics.h"
 
-/* Sets which processes the connection thread answers: those of this user and root, or those of any user. */
-void fs_set_trust(int any_user);
-
-/* Raises the bound of the accept queue to the largest backlog of a listener. */
-void fs_set_backlog(int length);
-
 enum { FS_TOO_MANY_LISTINGS = -100002 }; /* of fs_listing_publish: try again later */
 
 /* Publishes an abstract unix name for the connection of `fd`, for a while, and sets `*handle`. `ends`: the connection's, if the caller
@@ -30,7 +24,7 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
                        uint64_t *handle);
 
 /* Returns the state of a published name. Unless it is FS_LISTING_WAITING, the name is published no longer and the hint is gone.
- * FS_LISTING_EXPIRED: unclaimed. */
+ * FS_LISTING_EXPIRED or FS_LISTING_OTHER_USER: unclaimed. */
 enum fs_listing_state fs_listing_result(uint64_t handle, fs_word32 **listing_state, struct fs_accepted_region *came);
 
 /* Withdraws a name, and drops a region that was not taken yet. */

@@ -6,10 +6,9 @@
  * that, and offers again, less and less often. */
 #include "control/page_offers.h"
 
-#include "control/region_mmap.h"
 #include "control/control_requests.h"
 #include "control/control_state.h"
-#include "control/control_thread.h"
+#include "control/trust.h"
 
 #define OFFER_NS ((int64_t)10000000) /* between the first two offers of a page; doubled each time */
 
@@ -43,7 +42,7 @@ static void offer(struct fs_event_set *set, struct fs_page_ref *page) {
     page->next_offer = now + (OFFER_NS << page->offers);
     page->offers++;
     fs_retire_page(set, page);
-    int memfd = fs_page_init(set, page, fs_trusts_any());
+    int memfd = fs_page_init(set, page, fs_admits_others());
     if (memfd < 0) return;
     int fd = fs_page_eventfd(set, page);
     if (fd < 0 || send_offer(page, fs_load_relaxed(&set->id), memfd, fd) < 0) fs_retire_page(set, page);
@@ -75,48 +74,4 @@ void fs_reoffer_pages(struct fs_event_set *set) {
     fs_store_relaxed(&set->asked, 0);
     for (struct fs_page_ref *page = set->pages; page; page = page->next)
         if (page->members && !is_known(page)) offer(set, page);
-}
-
-/* ---- the receiver of offers -------------------------------------------------------------------------------------- */
-
-/* Returns the token of the control socket that a datagram came from, 0 if it came from another socket. */
-static uint64_t token_of(const struct fs_requester *requester) {
-    struct sockaddr_un same;
-    unsigned long long token = 0;
-    char name[sizeof same.sun_path + 1] = {0};
-    if (requester->size <= offsetof(struct sockaddr_un, sun_path) + 1 || requester->size > sizeof same) return 0;
-    memcpy(name, requester->address.sun_path + 1, requester->size - offsetof(struct sockaddr_un, sun_path) - 1);
-    if (sscanf(name, FS_CONTROL_NAME, &token) != 1) return 0;
-    socklen_t size = fs_control_address(&same, token);
-    return size == requester->size && memcmp(&same, &requester->address, size) == 0 ? token : 0;
-}
-
-/* (Seals before size: a file that has them is the kernel's own.) */
-static int is_sound(int memfd, int fd) {
-    int flags = fs_system.fcntl(fd, F_GETFL, 0);
-    return fs_is_sealed(memfd) && fs_file_size(memfd) == FS_PAGE_SIZE && flags >= 0 && flags & O_NONBLOCK &&
-           fs_is_eventfd(fd, fs_control_eventfd());
-}
-
-/* Needs the table lock, so that a fork finds all of it done, or nothing. */
-static int keep_offered(uint64_t token, const struct fs_requester *requester, const int descriptors[2]) {
-    int fd = fs_dup_reserved(descriptors[1], 0);
-    if (fd < 0) return 0;
-    struct fs_event_page *page = fs_map_memfd(descriptors[0], FS_PAGE_SIZE);
-    if (page && fs_remote_set_add(token, requester->offer.set, page, fd)) {
-        fs_store_relaxed(&page->known, 1); /* tells the owner not to offer the page again */
-        return 1;
-    }
-    if (page) fs_system.munmap(page, FS_PAGE_SIZE);
-    fs_system.close(fd);
-    return 0;
-}
-
-int fs_accept_page_offer(const struct fs_requester *requester, const int descriptors[2]) {
-    uint64_t token = token_of(requester);
-    if (!token || !is_sound(descriptors[0], descriptors[1])) return 0;
-    fs_control_lock();
-    int kept = keep_offered(token, requester, descriptors);
-    fs_control_unlock();
-    return kept;
 }

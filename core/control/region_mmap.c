@@ -1,4 +1,4 @@
-/* Creates, maps and recycles the shared memory of a connection. */
+/* Creates, maps and recycles the shared memory of a connection. Frees none: see rendezvous/region_cache.c. */
 #include "control/region_mmap.h"
 
 #include "ring/ring.h"

@@ -69,9 +69,4 @@ static inline int fs_is_other_end(const struct fs_tcp_identity *own, int fd) {
            memcmp(&own->there, &other.here, sizeof own->there) == 0;
 }
 
-int fs_trusts_any(void); /* the setting `trust` (listener.h) */
-
-/* Returns true for users that are trusted whatever the setting `trust` is: this process's own, and root. */
-static inline int fs_is_trusted(uint32_t user) { return user == 0 || user == geteuid(); }
-
 #endif

@@ -65,7 +65,8 @@ static int new_eventfd(struct fs_event_set *set, unsigned start) {
     struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = set->data};
     int fd = fs_reserve_fd(fs_system.eventfd(start, EFD_CLOEXEC | EFD_NONBLOCK), 0);
     if (fd < 0) return fd;
-    if (fs_system.epoll_ctl(set->epoll, EPOLL_CTL_ADD, fd, &event) == 0) return fd;
+    /* (Relaxed: it may be another number by now, see fs_poller_set_number.) */
+    if (fs_system.epoll_ctl(fs_load_relaxed(&set->epoll), EPOLL_CTL_ADD, fd, &event) == 0) return fd;
     int failed = -errno;
     fs_system.close(fd);
     return failed;

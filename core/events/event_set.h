@@ -49,7 +49,7 @@ struct fs_event_set {
     struct fs_event_page *home; /* for the processes of this side */
     fs_word32 asked;          /* this side had to be notified in another way since the last fs_reoffer_pages; relaxed, a hint */
     /* the owner's fields */
-    int epoll;           /* the owner waits on it; the set's eventfds are its edge-triggered members */
+    fs_word32 epoll;     /* the owner waits on it; the set's eventfds are its edge-triggered members */
     int has_epoll;       /* the epoll belongs to the set and has no other members */
     uint64_t data;       /* identifies the eventfds in the epoll */
     uint32_t process;    /* in a forked child, the parent */

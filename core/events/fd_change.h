@@ -12,12 +12,6 @@ struct fs_fd_change {
     struct fs_fd_change *next;
 };
 
-/* Call before this thread sleeps, if the process has other threads. NULL: no descriptor, and the sleep may be deaf. */
-struct fs_fd_change *fs_fd_change_subscribe(void);
-
-/* Call after the sleep, before looking at the number again. */
-void fs_fd_change_unsubscribe(struct fs_fd_change *joined);
-
 /* Wakes the sleepers: a connection's number has changed or means something else, and calls may sleep on it. */
 void fs_fd_change_notify(void);
 

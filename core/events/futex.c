@@ -21,7 +21,7 @@ int fs_futex_wait(fs_word32 *futex, uint32_t value, int64_t nanoseconds) {
 }
 
 void fs_futex_wake(fs_word32 *futex) {
-    /* SYNC: bell - pairs with fs_futex_load: a thread that read the new value finds all that was changed before. */
+    /* SYNC: futex - pairs with fs_futex_load: a thread that read the new value finds all that was changed before. */
     fs_add_sc(futex, 1);
     for (int tries = 0; fs_system.futex(futex, FUTEX_WAKE, INT_MAX, NULL) < 0 && tries < WAKE_TRIES; tries++) sched_yield();
 }

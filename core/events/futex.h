@@ -25,7 +25,7 @@ void fs_futex_wake(fs_word32 *futex);
 
 /* Reads the word; call before looking for the thing to wait for. */
 static inline uint32_t fs_futex_load(fs_word32 *futex) {
-    /* SYNC: bell - pairs with fs_futex_wake. Sequentially consistent, like all that follows: see ring/doorbell.h. */
+    /* SYNC: futex - pairs with fs_futex_wake. Sequentially consistent, like all that follows: see ring/doorbell.h. */
     return fs_load_sc(futex);
 }
 

@@ -1,4 +1,5 @@
-/* The kernel connections and processes that the connection thread watches for sleepers.
+/* The kernel connections and processes that the control thread watches for sleepers. A thread that sleeps on the ring is woken here when
+ * its peer dies, closes or resets the connection.
  *
  * A handle is a slot and its use count, so that a late event of a removed connection is not taken for the next one's. A slot's pointer
  * is used only with the lock held, and a connection is removed with that lock. So its memory and region may be freed afterwards.

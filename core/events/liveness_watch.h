@@ -1,4 +1,4 @@
-/* The connection thread watches kernel connections for threads that sleep on a futex, which no kernel event wakes.
+/* The control thread watches kernel connections for threads that sleep on a futex, which no kernel event wakes.
  *
  * A connection is added when a thread first sleeps on its ring: one system call, once. The epoll is edge-triggered, so a connection that
  * stays half closed is no busy loop. An event is counted in the connection (`told`) and wakes those futexes of its side on which threads

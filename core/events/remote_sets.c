@@ -7,10 +7,12 @@
  * Not here: if an offer is valid (control/page_offers.c). */
 #include "os/syscalls.h"
 #include "events/event_set.h"
+#include "wire/control_msg.h"
 
 enum {
     KEPT = 1024,     /* entries, at most, and at most half of the reserved range, for each has an eventfd */
     OF_PROCESS = 64, /* entries of one process */
+    FEW = 16,        /* entries below which nobody asks if the owners still run */
 };
 #define TAKEN UINT32_MAX
 #define SWEEP_NS ((int64_t)1000000000) /* between two searches for an entry unused since the last one */
@@ -87,12 +89,30 @@ static void give_entry(struct kept_set *at) {
 
 static int is_over(struct kept_set *at) { return fs_load_relaxed(&at->lost) || fs_load_relaxed(&at->page->over); }
 
+/* Frees the entries of processes that have ended, which nobody can say in time: a process may be killed. Each time after as many new
+ * entries as there were left, so a new entry costs a question or two. */
+static void free_orphans(void) {
+    static uint32_t limit = FEW;
+    uint32_t count = 0, left = 0;
+    for (uint32_t i = 0; i < fs_load_relaxed(&top); i++) count += fs_load_relaxed(&kept[i].token) != 0;
+    if (count < limit) return;
+    for (uint32_t i = 0; i < fs_load_relaxed(&top); i++) {
+        struct kept_set *at = &kept[i];
+        uint64_t token = fs_load_relaxed(&at->token);
+        if (!token) continue;
+        if (!fs_control_is_open(token) && take_entry(at)) give_entry(at);
+        else left++;
+    }
+    limit = FS_MAX(2 * left, (uint32_t)FEW);
+}
+
 /* Returns an empty entry, taken by the caller. Without room, frees lost entries, and now and then unused ones. */
 static struct kept_set *find_room(uint64_t token) {
     static int64_t swept;
     int size, of_process = 0, count = 0;
     struct kept_set *empty = NULL;
     fs_reserved_range(&size);
+    free_orphans();
     for (uint32_t i = 0; i < fs_load_relaxed(&top); i++) {
         struct kept_set *at = &kept[i];
         if (fs_load_relaxed(&at->token) && is_over(at) && take_entry(at)) give_entry(at);

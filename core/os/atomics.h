@@ -14,8 +14,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-typedef _Atomic uint32_t fs_word32;
-typedef _Atomic uint64_t fs_word64;
+#include "include/fastsock.h"
+
 #define fs_atomic_ptr(type) _Atomic(type *)
 
 _Static_assert(sizeof(fs_word32) == 4 && sizeof(fs_word64) == 8, "atomics must not hide a lock");

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "os/syscalls.h"
+
 /* `unlock` releases the host lock (CPython's GIL) if this thread has it. `lock` takes it again: it is called with the value that `unlock`
  * returned, and waits with no lock of the core held. A front end without such a lock leaves both NULL.
  *
@@ -24,6 +26,12 @@ extern uint32_t fs_own_pid, fs_own_pid_ns;
 static inline void *fs_host_unlock(void) { return fs_host.unlock ? fs_host.unlock() : 0; }
 static inline void fs_host_lock(void *given) {
     if (given) fs_host.lock(given);
+}
+
+static inline void fs_short_sleep_unlocked(void) { /* a nap without the host lock */
+    void *host_state = fs_host_unlock();
+    fs_short_sleep();
+    fs_host_lock(host_state);
 }
 
 #endif

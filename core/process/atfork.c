@@ -12,7 +12,7 @@ int (*fs_count_child_of_front)(int by);
 void fs_expect_fork(int comes) { fork_announced = comes; }
 
 /* Ignores forks unknown to the front end (by C code, without the host lock): exec or _exit follows them. */
-static void in_fork(void) {
+void fs_before_fork(void) {
     if (!fork_announced) return;
     fork_announced = 0;
     if (!fs_count_child_of_front(1)) return;
@@ -21,7 +21,7 @@ static void in_fork(void) {
     errno = 0;
 }
 
-static void in_forked_child(void) {
+void fs_after_fork_in_child(void) {
     if (!fork_counted) return;
     fork_counted = 0;
     if (fork_pipe[0] < 0) return;
@@ -34,7 +34,7 @@ static void in_forked_child(void) {
 /* The handlers also run after a failed fork, and get no result. A failed fork sets errno, but so may anything else that runs in a fork.
  * So a child writes into a pipe; without a child nobody has its other end. If the result stays unknown (no descriptors; a stopped child;
  * another process has the end of the pipe) the child counts: a connection that sends no FIN is better than a FIN on a connection in use. */
-static void after_fork(void) {
+void fs_after_fork_in_parent(void) {
     int error = errno;
     struct pollfd end = {fork_pipe[0], POLLIN, 0};
     if (!fork_counted) return;
@@ -54,7 +54,7 @@ int fs_atfork_install(int (*count_child)(int by)) {
     static int installed;
     fs_count_child_of_front = count_child;
     if (installed) return 0;
-    int failed = fs_system.pthread_atfork(in_fork, after_fork, in_forked_child);
+    int failed = fs_system.pthread_atfork(fs_before_fork, fs_after_fork_in_parent, fs_after_fork_in_child);
     installed = !failed;
     return failed;
 }

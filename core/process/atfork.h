@@ -10,6 +10,11 @@
 int fs_atfork_install(int (*count_child)(int by));
 extern int (*fs_count_child_of_front)(int by); /* the function in force */
 
+/* The handlers themselves, for a fork that runs none (_Fork(3), clone(2)). errno is that of a failed fork in the parent. */
+void fs_before_fork(void);
+void fs_after_fork_in_parent(void);
+void fs_after_fork_in_child(void);
+
 /* 1: this thread is about to fork for the front end. 0: the fork is over or did not happen. */
 void fs_expect_fork(int comes);
 

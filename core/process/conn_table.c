@@ -1,7 +1,7 @@
 /* The connection table: the process's connections, and the reason why each is on kernel TCP, for introspection
  * (control/introspection.h).
  *
- * The connection thread reads it without the host lock, so it has numbers and no objects: one word per connection, written with the host
+ * The control thread reads it without the host lock, so it has numbers and no objects: one word per connection, written with the host
  * lock in one store. The memory is never freed. A reader gets the present entry or the one just before. */
 #include "process/conn_table.h"
 
@@ -43,7 +43,7 @@ int fs_table_add(uint64_t inode, int fd) {
             if (!table[slot / PAGE]) return -1;
         }
         fs_store_sc(entry(slot), 0);
-        /* SYNC: roll - pairs with fs_table_read: the page is there before its first entry counts. */
+        /* SYNC: conn table - pairs with fs_table_read: the page is there before its first entry counts. */
         fs_store_release(&length, (uint32_t)slot + 1);
     }
     fs_store_sc(entry(slot), word_of(named(inode, fd), 0));
@@ -62,7 +62,7 @@ void fs_table_update(int slot, uint64_t inode, int fd, uint32_t reason) {
 }
 
 int fs_table_read(uint32_t slot, uint64_t *word) {
-    /* SYNC: roll - pairs with fs_table_add. */
+    /* SYNC: conn table - pairs with fs_table_add. */
     if (slot >= fs_load_acquire(&length)) return 0;
     uint64_t said = fs_load_sc(entry((int)slot));
     /* (If the number was closed just now, there is no such socket, or it is one that is listed too.) */

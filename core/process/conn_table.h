@@ -1,6 +1,6 @@
 /* The connection table: the process's connections, and the reason why each is on kernel TCP, for introspection.
  *
- * The connection thread reads it without the host lock, so it has numbers and no objects: one word per connection, written with the host
+ * The control thread reads it without the host lock, so it has numbers and no objects: one word per connection, written with the host
  * lock in one store. The memory is never freed. A reader gets the present entry or the one just before. */
 #ifndef FASTSOCK_CONN_TABLE_H
 #define FASTSOCK_CONN_TABLE_H

@@ -15,6 +15,7 @@
 /* One wait. */
 struct wait {
     struct fs_poller *p;
+    int epoll; /* the program's number: without the lock another thread may close the one in the poller */
     struct fs_told told;
     const sigset_t *mask;
     int64_t began, now, deadline; /* monotonic ns; `deadline` negative: none */
@@ -34,7 +35,7 @@ static int ask_kernel_once(struct wait *w, int64_t nanoseconds) {
         interrupted = fs_poller_host.before_sleep && fs_poller_host.before_sleep();
     }
     if (!interrupted) {
-        got = fs_epoll_wait(p->epoll, told->events + told->count, max, nanoseconds, w->mask);
+        got = fs_epoll_wait(w->epoll, told->events + told->count, max, nanoseconds, w->mask);
         error = got < 0 ? -errno : 0;
     }
     if (nanoseconds) {
@@ -199,8 +200,8 @@ static void pass_on(struct wait *w) {
     if (fs_prepare_sleep(p->set) || p->hot) fs_wake_owner(p->set);
 }
 
-int fs_poller_wait(struct fs_poller *p, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask) {
-    struct wait w = {.p = p, .told = {.events = events, .max = max}, .mask = mask, .budget = -1};
+int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask) {
+    struct wait w = {.p = p, .epoll = epoll, .told = {.events = events, .max = max}, .mask = mask, .budget = -1};
     if (max <= 0) return -EINVAL;
     if (p->reseats) {
         p->reseats = 0; /* (a forked child has one thread) */

@@ -7,14 +7,18 @@
 #include "conn/peer_status.h"
 #include "conn/readiness.h"
 #include "conn/fallback.h"
+#include "conn/receive.h"
 
 /* poll's names are epoll's, but for the types. */
 static uint32_t ask_kernel(struct fs_connection *c) {
     return (unsigned short)fs_poll_events_now(fs_fd(c), POLLIN | POLLOUT | POLLPRI | POLLRDHUP | POLLRDBAND);
 }
 
-/* A FIN in the ring is what the kernel's FIN says behind it: one event, as in the kernel. */
-static int stream_ends(struct fs_connection *c) { return (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_FIN; }
+/* A FIN in the ring is what the kernel's FIN says behind it: one event, as in the kernel. It comes behind all bytes: who is told of it, and
+ * then receives less than it asked for, has all of them. (haproxy reads no more then.) */
+static int stream_ends(struct fs_connection *c) {
+    return (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_FIN && fs_kernel_part_came(c);
+}
 
 /* A peer that was killed with bytes of ours unread: they lay in the ring, where its kernel did not see them, which would have reset the connection. */
 static int died_unread(struct fs_connection *c) { return fs_peer_is_lost(c) && !fs_load_sc(&c->ring.rx->fin) && fs_left_unread(&c->ring); }
@@ -39,9 +43,12 @@ void fs_level_read(struct fs_level *l) {
     }
     if (l->wanted & FS_OUT_ROOM) out = broken || (hides ? fs_send_ready(c) : (kernel & EPOLLOUT) != 0);
     l->no_room = l->wanted & FS_OUT_ROOM && !hides && !out;
+    if (attached && stream_ends(c)) {
+        l->found |= l->wanted & EPOLLRDHUP;
+        in = 1; /* (the last bytes may have come since the kernel was asked: with the end there is always something to receive) */
+    }
     if (in) l->found |= l->wanted & FS_IN;
     if (out) l->found |= l->wanted & FS_OUT_ROOM;
-    if (attached && stream_ends(c)) l->found |= l->wanted & EPOLLRDHUP;
     l->found |= kernel & (l->wanted | EPOLLHUP | EPOLLERR) & ~(uint32_t)(FS_IN | FS_OUT_ROOM);
     /* (Doorbell bytes were taken by the look. What of the kernel's part is there stays until the program reads it.) */
     l->asks = !attached || kernel & (FS_ENDINGS | EPOLLPRI) || (kernel & EPOLLIN && !fs_receives_on_ring(c));

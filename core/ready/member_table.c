@@ -48,6 +48,13 @@ struct fs_poller *fs_poller_new(int epoll, int *failed) {
     return p;
 }
 
+void fs_poller_set_number(struct fs_poller *p, int epoll) {
+    fs_lock_poller(p);
+    p->epoll = epoll;
+    if (p->set && !p->set->has_epoll) fs_store_relaxed(&p->set->epoll, epoll);
+    fs_unlock_poller(p);
+}
+
 struct fs_event_set *fs_set_of_poller(struct fs_poller *p, int *failed) {
     *failed = 0;
     if (p->set) return p->set;

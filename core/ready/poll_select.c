@@ -78,7 +78,7 @@ static int ask_kernel(struct polling *w, int64_t nanoseconds) {
         w->kernel[i] = (struct pollfd){w->fds[i].fd, w->fds[i].events, 0};
         if (c && fs_pollout_is_ours(c)) w->kernel[i].events &= ~(POLLOUT | POLLWRNORM);
     }
-    w->kernel[w->count] = (struct pollfd){p->set ? p->set->epoll : -1, POLLIN, 0};
+    w->kernel[w->count] = (struct pollfd){p->set ? (int)p->set->epoll : -1, POLLIN, 0};
     if (sleeps && fs_poller_host.before_sleep) interrupted = fs_poller_host.before_sleep();
     if (!interrupted) {
         got = fs_system.ppoll(w->kernel, sleeps ? w->count + 1 : w->count, nanoseconds < 0 ? NULL : &t, w->mask);

@@ -80,54 +80,12 @@ extern struct fs_counters fs_poller_totals;
 /* Once in a process, before its first poller: draws the range of our data. A forked child keeps it. */
 void fs_pollers_begin(void);
 
-/* Whether data of the program's lie in our range, so that fs_poller_ctl has to make the registration. Async-signal-safe. */
-int fs_is_poller_data(uint64_t data);
-
 /* ---- epoll -------------------------------------------------------------------------------------------------------- */
-
-/* A poller for the program's epoll instance `epoll`; or with -1 for a thread that polls. NULL and `*failed`: -errno. It takes no descriptor
- * before its first member is on the ring. */
-struct fs_poller *fs_poller_new(int epoll, int *failed);
-
-/* The program is about to close the last number of the instance, or the thread ends. No call is inside. */
-void fs_poller_end(struct fs_poller *p);
-
-/* epoll_ctl. `it`: of a socket that is a connection or may become one; NULL: a descriptor of the kernel's. `event` is read as the kernel reads
- * it, and not at all by EPOLL_CTL_DEL. 0, or as epoll_ctl. */
-int fs_poller_ctl(struct fs_poller *p, int op, int fd, struct fs_pollable *it, const struct epoll_event *event);
-
-/* epoll_pwait2. `timeout`: ns, negative: for ever. `mask` is in force while the thread sleeps, as epoll_pwait has it; NULL: the thread's own.
- * The number of events, 0 when the time is over, -EINTR after a signal, or as epoll_wait. */
-int fs_poller_wait(struct fs_poller *p, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask);
-
-/* Somebody polls the instance's number, or has added it to another instance: from now on it is readable while a member is ready, between the
- * program's waits too. (It may be readable when nothing is ready any more.) */
-void fs_poller_expose(struct fs_poller *p);
-
-/* In a forked child, for each poller, before any other call on it, and with fs_own_pid set. What the parent had registered stays registered as long
- * as it has the sockets, whatever the child closes. What both wait for is told to both, some 20 ms late. */
-void fs_poller_after_fork(struct fs_poller *p);
 
 /* In a forked child, for each socket, before those: a thread that is not here may have had its lock. */
 void fs_pollable_after_fork(struct fs_pollable *it);
 
-/* In the parent, once the child is counted as a holder (process/atfork.h): what was armed is looked at again, as the child may take a wakeup. */
-void fs_poller_forked(struct fs_poller *p);
-
 /* ---- poll and select ------------------------------------------------------------------------------------------------ */
-
-/* ppoll. `its`: for each of `fds` the pollable, or NULL for a descriptor of the kernel's. `p` is this thread's, made with -1. The caller is inside
- * (fs_call_enter) each connection that is named, so that a close by another thread waits, as the kernel's does. One that moves meanwhile is told all the
- * same, so each socket that may move is named, and not those alone that are on the ring.
- * The number of descriptors with events, 0 when the time is over, or -errno. Allocates only where there are more than ever before. */
-int fs_poller_poll(struct fs_poller *p, struct pollfd *fds, struct fs_pollable *const *its, nfds_t count, int64_t timeout,
-                   const sigset_t *mask);
-
-/* The descriptors that select names, as poll has them; `fds` has room for `count`. How many. A NULL set is empty. */
-int fs_select_to_poll(int count, const fd_set *reads, const fd_set *writes, const fd_set *excepts, struct pollfd *fds);
-
-/* What poll has found, as select tells it: the sets are rewritten. How many bits are set, or -EBADF. */
-int fs_poll_to_select(const struct pollfd *fds, int n, int count, fd_set *reads, fd_set *writes, fd_set *excepts);
 
 /* ---- what happens to a socket ---------------------------------------------------------------------------------------- */
 
@@ -143,13 +101,5 @@ void fs_poller_after_attach(struct fs_pollable *it, int attached);
 
 /* The connection has left the ring for good (the fallback, or a bridge: fs_fd is what the kernel tells of): members are the kernel's again. */
 void fs_poller_after_leave(struct fs_pollable *it);
-
-/* A send that does not wait got -EAGAIN or a part. Kernel TCP notes that by itself (SOCK_NOSPACE): the next room is an edge. Cheap where nobody
- * polls it. */
-void fs_poller_sent_part(struct fs_pollable *it);
-
-/* The program closes the number `fd`, which means the socket still. `last`: no other number of this process means it. A member by that number goes
- * if it was the last one; otherwise it goes on to be told, and can no longer be changed, as in the kernel. Before the close. */
-void fs_poller_close_number(struct fs_pollable *it, int fd, int last);
 
 #endif

@@ -12,11 +12,13 @@
 #include "control/fd_reaper.h"
 #include "control/region_mmap.h"
 #include "control/control_thread.h"
-#include "conn/doorbell_tx.h"
+#include "control/trust.h"
+#include "conn/recovery.h"
 #include "conn/state.h"
 #include "rendezvous/peer_lookup.h"
 #include "process/holder_count.h"
 #include "transport/tcp.h"
+#include "wire/control_msg.h"
 
 enum {
     ATTEMPTS = 4,         /* failed attempts before the search ends */
@@ -24,7 +26,7 @@ enum {
     FORKED_PAUSE = 8,     /* operations before a connection shared with another process tries again */
     FIRST_CHECK = 4,      /* steps before the socket is first checked for an answer; doubled CHECK_DOUBLINGS times */
     CHECK_DOUBLINGS = 4,
-    TRY_PAUSE = 256, /* operations before the connection thread is tried again: an attempt costs system calls and a warning */
+    TRY_PAUSE = 256, /* operations before the control thread is tried again: an attempt costs system calls and a warning */
 };
 
 struct fs_connector {
@@ -52,7 +54,6 @@ static struct fs_upgrade_config config;
 void fs_set_upgrade_config(const struct fs_upgrade_config *given) {
     config = *given;
     fs_set_memory_cap(given->memory_cap);
-    fs_set_trust(given->trusts_any);
 }
 
 int fs_moves_polled(void) { return config.moves_polled; }
@@ -119,13 +120,11 @@ static void stay_on_tcp(struct step *at, enum fs_reason reason) {
     at->outcome->what = FS_STEP_TCP;
 }
 
-/* The peer broke the protocol: resets the connection. */
+/* The peer broke the protocol, or we did (fs_note_fault): resets the connection. */
 static void reset_violator(struct step *at, const char *violation) {
     if (is_over(at)) return;
     fs_path_decide_tcp(at->path, at->c, FS_REASON_VIOLATION);
-    fs_note_broken(at->c);
-    fs_reset_connection(fs_fd(at->c));
-    fs_wake_local(at->c);
+    fs_conn_reset(at->c);
     at->outcome->what = FS_STEP_BROKEN;
     at->outcome->violation = violation;
 }
@@ -229,8 +228,12 @@ static int check_listing(struct step *at) {
         return failed ? failed : move(at, region_ref);
     }
     if (state == FS_LISTING_NO_DESCRIPTORS) return -EMFILE;
+    uint32_t owner;
     if (state == FS_LISTING_FAILED) reset_violator(at, accepted.failure);
-    else stay_on_tcp(at, state == FS_LISTING_OTHER_VERSION ? FS_REASON_VERSION : FS_REASON_PEER);
+    else if (state == FS_LISTING_OTHER_VERSION) stay_on_tcp(at, FS_REASON_VERSION);
+    else if (state == FS_LISTING_OTHER_USER && fs_owner_of_peer(fs_fd(at->c), &owner) && (owner != geteuid() || !fs_admits(owner)))
+        stay_on_tcp(at, FS_REASON_UNTRUSTED);
+    else stay_on_tcp(at, FS_REASON_PEER);
     return 0;
 }
 
@@ -245,16 +248,34 @@ static int send_hello(struct fs_connector *s, const int *descriptors, int count)
         struct cmsghdr aligned;
     } control;
     struct iovec iov = {&hello, sizeof hello};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space,
-                             .msg_controllen = CMSG_SPACE((size_t)count * sizeof(int))};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
     memcpy(hello.id, s->region_ref->id, sizeof hello.id);
     memset(&control, 0, sizeof control);
-    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN((size_t)count * sizeof(int));
-    memcpy(CMSG_DATA(c), descriptors, (size_t)count * sizeof(int));
+    fs_put_cmsg(&message, &control.aligned, SCM_RIGHTS, descriptors, (size_t)count * sizeof(int));
     return fs_system.sendmsg(s->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+/* Returns the reason that a refusal means. A later version may have reasons that this one does not know. */
+static enum fs_reason reason_of(char why) {
+    switch (why) {
+    case FS_WHY_UNTRUSTED: return FS_REASON_UNTRUSTED;
+    case FS_WHY_DESCRIPTORS: return FS_REASON_RESOURCES;
+    case FS_WHY_OTHER_VERSION: return FS_REASON_VERSION;
+    default: return FS_REASON_REFUSED;
+    }
+}
+
+/* Takes the publisher's refusal, or its silent end. Returns 0 if it has not answered yet. */
+static int take_answer(struct step *at) {
+    char answer;
+    ssize_t got = fs_system.recv(at->search->control, &answer, 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
+    if (fs_wakeup_seen(at->search->region_ref->memory)) return 1; /* the next step takes it */
+    if (got <= 0) retry_search(at, FS_REASON_PEER);
+    /* the publisher does not know the old region any more, or its queue is full */
+    else if (answer == FS_WHY_AGAIN) retry_search(at, FS_REASON_REFUSED);
+    else stay_on_tcp(at, reason_of(answer));
+    return 1;
 }
 
 /* Returns true if the other end of a socket has gone. */
@@ -274,12 +295,18 @@ static int offer_region(struct step *at) {
     if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);
     else failed = send_hello(s, (int[]){fs_fd(at->c)}, 1);
     if (memfd >= 0) fs_system.close(memfd);
-    if (is_gone(failed)) retry_search(at, FS_REASON_PEER);
-    else if (failed) return failed;
-    else if (!is_over(at)) fs_path_event(at->path, FS_PATH_HELLO);
+    if (is_gone(failed) && !take_answer(at)) retry_search(at, FS_REASON_PEER); /* (it may be refused before it says a word) */
+    if (failed) return is_gone(failed) ? 0 : failed;
+    if (!is_over(at)) fs_path_event(at->path, FS_PATH_HELLO);
     s->checks = 0;
     s->next_check = FIRST_CHECK;
     return 0;
+}
+
+/* Returns true if the socket at the other end is this user's, as the kernel says. */
+static int has_other_end(const struct step *at, uint32_t user) {
+    uint32_t owner;
+    return fs_owner_of_peer(fs_fd(at->c), &owner) && owner == user;
 }
 
 static int look_up(struct step *at) {
@@ -288,6 +315,10 @@ static int look_up(struct step *at) {
      * which publishes when the next message has come: a look-up now would be in vain. */
     if (!s->began && !config.waits) {
         s->began = 1;
+        return 0;
+    }
+    if (!fs_reaper_has_room()) { /* nobody could close the socket to an untrusted holder of the name */
+        retry_soon(at);
         return 0;
     }
     int found = fs_lookup_try(&s->lookup, at->path->operations, &at->path->next);
@@ -307,27 +338,16 @@ static int look_up(struct step *at) {
     s->until = fs_now() + config.patience;
     if (fs_system.getsockopt(s->control, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0) return -errno;
     s->peer = who.pid;
-    /* Under trust="any" an untrusted user may hold the name. A hello carries descriptors that are for the other end only. */
+    /* Anybody may hold the name. A hello carries descriptors that are for the other end only: of the users who are admitted, those who
+     * could not harm this process anyway get one if the other end is theirs. */
     s->trusted = fs_is_trusted(who.uid);
-    uint32_t owner;
-    if (s->trusted || (fs_trusts_any() && fs_owner_of_peer(fs_fd(at->c), &owner) && owner == who.uid)) return offer_region(at);
+    if (fs_admits(who.uid) && (s->trusted || has_other_end(at, who.uid))) return offer_region(at);
     stay_on_tcp(at, FS_REASON_UNTRUSTED);
     return 0;
 }
 
-/* Returns the reason that a refusal means. A later version may have reasons that this one does not know. */
-static enum fs_reason reason_of(char why) {
-    switch (why) {
-    case FS_WHY_UNTRUSTED: return FS_REASON_UNTRUSTED;
-    case FS_WHY_DESCRIPTORS: return FS_REASON_RESOURCES;
-    case FS_WHY_OTHER_VERSION: return FS_REASON_VERSION;
-    default: return FS_REASON_REFUSED;
-    }
-}
-
 static int await_wakeup(struct step *at) {
     struct fs_connector *s = at->search;
-    char answer;
     if (fs_wakeup_seen(s->region_ref->memory)) {
         struct fs_region_ref *region_ref = s->region_ref;
         s->region_ref = NULL;
@@ -335,16 +355,7 @@ static int await_wakeup(struct step *at) {
     }
     if (++s->checks < s->next_check) return 0;
     s->next_check += FS_MIN(s->checks, FIRST_CHECK << CHECK_DOUBLINGS);
-    ssize_t got = fs_system.recv(s->control, &answer, 1, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-        if (fs_now() >= s->until) stay_on_tcp(at, FS_REASON_PEER);
-        return 0;
-    }
-    if (fs_wakeup_seen(s->region_ref->memory)) return 0; /* the next step takes it */
-    if (got <= 0) retry_search(at, FS_REASON_PEER);
-    /* the publisher does not know the old region any more, or its queue is full */
-    else if (answer == FS_WHY_AGAIN) retry_search(at, FS_REASON_REFUSED);
-    else stay_on_tcp(at, reason_of(answer));
+    if (!take_answer(at) && fs_now() >= s->until) stay_on_tcp(at, FS_REASON_PEER);
     return 0;
 }
 
@@ -394,6 +405,11 @@ static void take_step(struct fs_path *path, struct fs_connection *c, const struc
 
 void fs_connector_step(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome) {
     *outcome = (struct fs_step_result){.what = FS_STEP_PENDING};
+    if (path->state == FS_FAULTED) {
+        fs_note_fault(c, path->fault);
+        reset_violator(&(struct step){path, c, path->search, hooks, outcome}, path->fault);
+        return;
+    }
     if (path->state != FS_THREAD_LATER && path->state != FS_ANSWER_LATER) {
         take_step(path, c, hooks, outcome, search);
         return;

@@ -10,42 +10,14 @@
 #include "rendezvous/path_state.h"
 #include "rendezvous/region_cache.h"
 
-enum { FS_NAME_MAX = 107 }; /* bytes of a published name: the room in the address of an abstract socket (unix(7)) */
-
-/* The settings in force. Connections that are searching follow them too. */
-struct fs_upgrade_config {
-    int window, chunk; /* of new regions */
-    struct fs_flow_options flow;
-    int64_t memory_cap; /* bytes */
-    int64_t patience;   /* ns that a name is looked up before the peer counts as foreign, and that an answer is waited for */
-    int trusts_any;     /* processes of any user are trusted if the connection's other end is theirs */
-    int moves_polled;   /* connections whose descriptor may be polled move too */
-    int waits;          /* operations may wait for the other end: they take steps even if no event is known */
-};
-void fs_set_upgrade_config(const struct fs_upgrade_config *config);
 int fs_moves_polled(void); /* the setting `moves_polled` */
-
-/* The result of a step, for the front end to report and to act on. */
-enum fs_step_outcome {
-    FS_STEP_PENDING,
-    FS_STEP_MOVED,  /* this end has consented; `name` is the listing's */
-    FS_STEP_TCP,    /* on kernel TCP; the path has the reason */
-    FS_STEP_BROKEN, /* the same, because the peer broke the protocol: `violation`. The connection has been reset */
-};
-struct fs_step_result {
-    enum fs_step_outcome what;
-    int failed;    /* FS_STEP_TCP for lack of resources: the failure; 0: unknown */
-    int no_thread; /* why the connection thread could not be restarted; 0: it was, or need not be */
-    const char *violation;
-    char name[FS_NAME_MAX + 1];
-};
 
 /* Starts the search of the end that publishes `name`, or looks it up; the next step begins it. The state must be FS_STARTING: otherwise
  * another thread has decided, and nothing happens. `ends` as in fs_listing_publish. Returns 0, -ENOMEM or -ENAMETOOLONG. */
 int fs_connector_begin(struct fs_path *path, const char *name, size_t length, int publishes, const struct fs_tcp_identity *ends);
 
-/* Takes the next step of an undecided connection. The caller is inside (fs_call_enter) and has called fs_conn_identify. Does nothing in
- * states that are the front end's, or while another thread takes a step. */
+/* Takes the next step of a connection that has one (fs_has_step). The caller is inside (fs_call_enter) and has called fs_conn_identify.
+ * Does nothing in states that are the front end's, or while another thread takes a step. */
 void fs_connector_step(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome);
 
 /* Ends the search: the connection stays on kernel TCP for `reason`. Returns 0 if it is already on the ring, where it stays. */
@@ -57,7 +29,7 @@ void fs_connector_end(struct fs_path *path);
 
 /* ---- forks ------------------------------------------------------------------------------------------------- */
 
-/* A fork begins, for which the connection thread stops. If nobody restarts it, an operation of an attached connection does. (The steps
+/* A fork begins, for which the control thread stops. If nobody restarts it, an operation of an attached connection does. (The steps
  * of a search restart it themselves.) */
 void fs_path_await_thread(struct fs_path *path, struct fs_connection *c);
 

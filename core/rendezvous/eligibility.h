@@ -6,25 +6,6 @@
 #include "control/tcp_identity.h"
 #include "rendezvous/connector.h"
 
-struct fs_port_range {
-    uint16_t first, last; /* both inclusive */
-};
-
-/* A network. An IPv4 network is stored as IPv4-mapped addresses, so `bits` is 96 more than its prefix length. */
-struct fs_network {
-    unsigned char address[16];
-    int bits;
-};
-
-/* The settings of the same names: which connections may move. A connection has two addresses and two ports; either one may exclude it,
- * and either one may allow it. The arrays stay the caller's until others replace them. */
-struct fs_limits {
-    const struct fs_port_range *ports_allowed, *ports_excluded;
-    const struct fs_network *addresses_allowed, *addresses_excluded;
-    int ports_allowed_count, ports_excluded_count, addresses_allowed_count, addresses_excluded_count;
-};
-void fs_set_limits(const struct fs_limits *limits);
-
 /* Returns true if a connection with these two ends may move. */
 int fs_permits(const struct fs_tcp_identity *ends);
 

@@ -37,13 +37,6 @@ void fs_conn_release(struct fs_path *path, struct fs_connection *c) {
     if (region_ref) fs_region_release(region_ref, c->recyclable);
 }
 
-int64_t fs_conn_reset(struct fs_connection *c) {
-    fs_note_broken(c);
-    fs_reset_connection(fs_fd(c));
-    fs_wake_local(c);
-    return -ECONNRESET;
-}
-
 /* ---- the fallback ---------------------------------------------------------------------------------------------- */
 
 /* Makes the descriptors refer to `near`. Returns 0 if one of them could not be replaced, and the connection has been reset. */
@@ -85,8 +78,10 @@ static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fa
 }
 
 /* Gives the unread data of a connection that a loop drives to its transport. */
-static enum fs_fallback_result keep_unread(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data, const struct fs_fallback_hooks *hooks) {
-    if (!hooks->keep || fs_fallback_collect(c, fallback, unread_data) != FS_FELL_BACK || !hooks->keep(hooks->whose, unread_data)) return FS_FALLBACK_FAILED;
+static enum fs_fallback_result keep_unread(struct fs_connection *c, struct fs_fallback_lock *fallback,
+                                           struct fs_unread_data *unread_data, const struct fs_fallback_hooks *hooks) {
+    if (!hooks->keep || fs_fallback_collect(c, fallback, unread_data) != FS_FELL_BACK) return FS_FALLBACK_FAILED;
+    if (!hooks->keep(hooks->whose, unread_data)) return FS_FALLBACK_FAILED;
     fs_fallback_done(c, fallback);
     return FS_FELL_BACK;
 }

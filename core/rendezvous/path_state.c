@@ -2,6 +2,10 @@
  *
  * Responsible for: the order of states. Never: the work in a state (connector.c).
  *
+ * `table` has the states to which an event leads, and `late` those in which it changes nothing: of several threads that act at once, another
+ * one was first. In all other states an event is our fault, and leads to FS_FAULTED: the next operation ends the connection and reports it.
+ * Debug builds (FS_DEBUG) stop at it.
+ *
  *     connecting -> few operations -> starting -> to publish -> published -----------> attaching -> decided (the ring)
  *                                              \-> looking -> awaiting -/
  *
@@ -9,9 +13,11 @@
  * there too. */
 #include "rendezvous/path_state.h"
 
+#include <assert.h>
+
 #include "process/conn_table.h"
 
-#define TO(state) ((state) + 1) /* 0: the event changes nothing there */
+#define TO(state) ((state) + 1)
 
 /* clang-format off */
 static const unsigned char table[FS_PATH_EVENTS][FS_PATH_STATES] = {
@@ -34,7 +40,26 @@ static const unsigned char table[FS_PATH_EVENTS][FS_PATH_STATES] = {
                      [FS_AWAITING] = TO(FS_LOOKING)},
     [FS_PATH_INHERIT] = {[0 ... FS_PATH_STATES - 1] = TO(FS_ANSWER_LATER)},
 };
+
+#define IN(state) (1u << (state))
+#define EVERYWHERE (~0u)
+static const uint32_t late[FS_PATH_EVENTS] = {
+    [FS_PATH_CONNECTED] = EVERYWHERE,
+    [FS_PATH_START] = EVERYWHERE & ~IN(FS_CONNECTING),
+    /* (A step that goes on in a child, which a signal handler has made within it.) */
+    [FS_PATH_CAME] = IN(FS_TO_PUBLISH) | IN(FS_LOOKING),
+    [FS_PATH_MOVED] = IN(FS_DECIDED) | IN(FS_THREAD_LATER) | IN(FS_ANSWER_LATER),
+    [FS_PATH_FORK] = IN(FS_ATTACHING) | IN(FS_THREAD_LATER) | IN(FS_ANSWER_LATER),
+    [FS_PATH_ANSWERED] = IN(FS_DECIDED),
+    [FS_PATH_CHILD] = EVERYWHERE,
+};
 /* clang-format on */
+
+#define FORBIDDEN(event) [FS_PATH_##event] = "internal error: event " #event " is not allowed in this state of the path"
+static const char *const forbidden[FS_PATH_EVENTS] = {
+    FORBIDDEN(CONNECT), FORBIDDEN(OPEN),  FORBIDDEN(START), FORBIDDEN(PUBLISH), FORBIDDEN(SEEK), FORBIDDEN(NAMED),
+    FORBIDDEN(HELLO),   FORBIDDEN(AGAIN), FORBIDDEN(CAME),  FORBIDDEN(MOVED),   FORBIDDEN(FORK), FORBIDDEN(ANSWERED),
+};
 
 static const char *const names[FS_PATH_STATES] = {
     [FS_DECIDED] = "decided",
@@ -46,48 +71,41 @@ static const char *const names[FS_PATH_STATES] = {
     [FS_LOOKING] = "looking",
     [FS_AWAITING] = "awaiting",
     [FS_ATTACHING] = "attaching",
+    [FS_FAULTED] = "faulted",
     [FS_THREAD_LATER] = "thread later",
     [FS_ANSWER_LATER] = "answer later",
 };
 
-/* fastsock/path_events.py has them too, for its readers; a test compares. */
-static const char *const reasons[FS_REASONS] = {
-    [FS_REASON_NONE] = "",
-    [FS_REASON_FEW] = "too few operations",
-    [FS_REASON_SEEKING] = "looking for the peer",
-    [FS_REASON_EXCLUDED] = "address or port excluded",
-    [FS_REASON_REMOTE] = "peer on another host",
-    [FS_REASON_PEER] = "peer does not use fastsock",
-    [FS_REASON_UNTRUSTED] = "peer belongs to another user",
-    [FS_REASON_NAME] = "name taken by another process",
-    [FS_REASON_REFUSED] = "peer refused",
-    [FS_REASON_OPTION] = "unsupported socket option",
-    [FS_REASON_POLLED] = "descriptor may be polled",
-    [FS_REASON_DETACHED] = "descriptor detached",
-    [FS_REASON_BACK] = "returned to kernel TCP, or nothing sent yet",
-    [FS_REASON_OVERRIDDEN] = "socket subclass overrides recv or send",
-    [FS_REASON_HANDED_OUT] = "descriptor handed out",
-    [FS_REASON_FORKED] = "shared with another process",
-    [FS_REASON_MEMORY_CAP] = "memory cap reached",
-    [FS_REASON_RESOURCES] = "out of memory or descriptors",
-    [FS_REASON_ENDING] = "ended before it could move",
-    [FS_REASON_VIOLATION] = "protocol violation",
-    [FS_REASON_VERSION] = "peer speaks another version of the protocol",
-    [FS_REASON_UNPAID] = "sessions too short to pay",
-};
+#define NAME(name, text) #name,
+#define TEXT(name, text) text,
+static const char *const reason_names[FS_REASONS] = {FS_REASON_TABLE(NAME)};
+static const char *const reason_texts[FS_REASONS] = {FS_REASON_TABLE(TEXT)};
 
 struct fs_path_counts fs_path_counts;
 
 int fs_path_event(struct fs_path *path, enum fs_path_events event) {
     unsigned char to = table[event][path->state];
-    if (!to) return 0;
-    path->state = to - 1;
-    return 1;
+    if (path->state == FS_FAULTED && event != FS_PATH_STAY) return 0;
+    if (to) {
+        path->state = to - 1;
+        return 1;
+    }
+    if (late[event] & IN(path->state)) return 0;
+#ifdef FS_DEBUG
+    assert(!"an event that the table forbids");
+#endif
+    path->state = FS_FAULTED;
+    path->fault = forbidden[event];
+    path->listing_state = NULL; /* the next operation takes the step, and does not wait for the listing */
+    path->next = path->operations;
+    return 0;
 }
 
 const char *fs_path_state_name(int state) { return names[state]; }
 
-const char *fs_reason_text(int reason) { return reasons[reason]; }
+const char *fs_reason_name(int reason) { return reason_names[reason]; }
+
+const char *fs_reason_text(int reason) { return reason_texts[reason]; }
 
 void fs_note_reason(struct fs_path *path, struct fs_connection *c, enum fs_reason reason) {
     path->reason = (int)reason;

@@ -4,7 +4,7 @@
 #define FASTSOCK_PATH_STATE_H
 
 #include "conn/connection.h"
-#include "wire/reasons.h"
+#include "include/fastsock.h"
 
 struct fs_connector; /* connector.h */
 struct fs_region_ref;    /* region_cache.h */
@@ -19,7 +19,8 @@ enum fs_path_state {
     FS_LOOKING,        /* the seeker: looks the peer's name up */
     FS_AWAITING,       /* it has sent HELLO, and waits for WAKEUP */
     FS_ATTACHING,      /* it has a region, and a thread is about to consent */
-    FS_THREAD_LATER,   /* attached: the connection thread was stopped for a fork, and must run again */
+    FS_FAULTED,        /* an event came that cannot be: the next operation ends the connection */
+    FS_THREAD_LATER,   /* attached: the control thread was stopped for a fork, and must run again */
     FS_ANSWER_LATER,   /* attached, in a forked child: the peer's requests must be answered here too */
     FS_PATH_STATES
 };
@@ -37,8 +38,8 @@ enum fs_path_events {
     FS_PATH_CAME,      /* both have the region */
     FS_PATH_MOVED,     /* this end has consented */
     FS_PATH_STAY,      /* kernel TCP, for a reason; or the connection ends */
-    FS_PATH_FORK,      /* a fork begins, for which the connection thread stops */
-    FS_PATH_ANSWERED,  /* the connection thread runs, and answers for this connection */
+    FS_PATH_FORK,      /* a fork begins, for which the control thread stops */
+    FS_PATH_ANSWERED,  /* the control thread runs, and answers for this connection */
     FS_PATH_CHILD,     /* this process is a forked child: threads and names were the parent's */
     FS_PATH_INHERIT,   /* the same for an attached connection */
     FS_PATH_EVENTS
@@ -55,24 +56,26 @@ struct fs_path {
     unsigned long attaching;          /* the thread that attaches it; 0: none */
     int64_t waited;                   /* ns that its operations have waited for the other end, by the setting `meeting_ms` */
     int waits;                        /* an operation waits now */
+    const char *fault;                /* FS_FAULTED: the event */
 };
 
-/* Returns true if an operation may still have work to do for the path. */
-static inline int fs_is_undecided(const struct fs_path *path) { return path->state != FS_DECIDED; }
+/* Returns true if the next operations may have work to do for the path: for an undecided one, or after a fork. */
+static inline int fs_has_step(const struct fs_path *path) { return path->state != FS_DECIDED; }
+
+/* Returns true if neither kernel TCP nor the ring is decided. */
+static inline int fs_is_undecided(const struct fs_path *path) { return path->state != FS_DECIDED && path->state < FS_THREAD_LATER; }
 
 /* Returns true if it looks for its peer. */
 static inline int fs_is_searching(const struct fs_path *path) { return path->search != 0; }
 
-/* Applies an event. Returns true if it was possible: at most one of several threads succeeds, and if another one has decided otherwise,
- * nothing changes. */
+/* Applies an event. Returns true if it changed the state: at most one of several threads succeeds. If another one has decided otherwise,
+ * nothing changes. An event that cannot be in this state is our fault: the next step ends the connection (FS_STEP_BROKEN). */
 int fs_path_event(struct fs_path *path, enum fs_path_events event);
 
 /* Returns the name of a state, for reports. */
 const char *fs_path_state_name(int state);
 
 /* ---- reasons ---------------------------------------------------------------------------------------------- */
-
-const char *fs_reason_text(int reason); /* of enum fs_reason, for people */
 
 /* Connections of this process by path, and by the reason. A closed connection stays counted. Each counts as opened with FS_REASON_FEW or
  * FS_REASON_UNPAID, or with another one. */

@@ -1,7 +1,7 @@
 /* Looking up the name that the peer may have published.
  *
- * Responsible for: checking if somebody listens there, and how often. Never: the messages sent there, or other work of an undecided
- * connection. */
+ * Responsible for: checking if somebody listens there, and how often. Never: the messages sent there, or the other steps of a search
+ * (connector.c). */
 #include "rendezvous/peer_lookup.h"
 
 #include "control/fd_reaper.h"

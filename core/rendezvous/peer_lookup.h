@@ -30,7 +30,7 @@ int fs_lookup_try(struct fs_peer_lookup *lookup, int64_t operations, int64_t *ne
  * pays for each. */
 int64_t fs_lookup_pause(struct fs_peer_lookup *lookup, int64_t now, int64_t operations);
 
-/* Returns the socket that is connected to the peer's connection thread; the caller owns it. The next look-up starts over. */
+/* Returns the socket that is connected to the peer's control thread; the caller owns it. The next look-up starts over. */
 int fs_lookup_take(struct fs_peer_lookup *lookup);
 
 /* Ends the look-up; the next one starts over. */

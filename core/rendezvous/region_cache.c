@@ -1,4 +1,5 @@
-/* Regions of this process.
+/* Regions of this process. A connection's region is freed here and nowhere else; control/listener.c frees those that no connection has:
+ * the parked ones, and those that came for nobody.
  *
  * Responsible for: each region is released once; mapped memory stays below the cap. Never: which connection gets one (connector.c), or
  * its contents (control/region_mmap.c).
@@ -139,7 +140,8 @@ int fs_region_accept(const struct fs_accepted_region *accepted, struct fs_region
 int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, const struct fs_flow_options *flow,
                      const struct fs_attach_hooks *hooks, const char **wrong) {
     *wrong = NULL;
-    int failed = fs_requests_expect(c, region_ref->side, region_ref->id);
+    int failed = fs_control_thread_start();
+    if (!failed) failed = fs_requests_expect(c, region_ref->side, region_ref->id);
     if (failed) return failed;
     region_ref->asked = c;
     c->peer_process = region_ref->peer;
@@ -152,13 +154,13 @@ int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, 
     }
     region_ref->window = c->ring.window;
     c->asked_before = 0; /* the token there was an earlier connection's */
-    c->asked_here = fs_request_token();
-    fs_requests_announce(region_ref->memory, region_ref->side);
+    c->asked_here = fs_requests_announce(region_ref->memory, region_ref->side);
     return 0;
 }
 
 int fs_region_inherit(struct fs_region_ref *region_ref, struct fs_connection *c) {
-    int failed = fs_requests_expect(c, region_ref->side, region_ref->id);
+    int failed = fs_control_thread_start();
+    if (!failed) failed = fs_requests_expect(c, region_ref->side, region_ref->id);
     if (failed) return failed;
     region_ref->asked = c;
     fs_requests_announce_holder(c);

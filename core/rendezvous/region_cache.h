@@ -2,7 +2,7 @@
  * lock.
  *
  * A region reference owns a region. The search (connector.h) has it until the connection is attached, and the connection's path until it
- * is released. The seeker caches regions here by the peer's process, the publisher in the table of its connection thread. */
+ * is released. The seeker caches regions here by the peer's process, the publisher in the table of its control thread. */
 #ifndef FASTSOCK_REGION_CACHE_H
 #define FASTSOCK_REGION_CACHE_H
 
@@ -42,19 +42,12 @@ int fs_region_new(pid_t peer, int window, int chunk, struct fs_region_ref **regi
 /* Takes the region that a seeker sent to the publisher. Returns 0; FS_CAP_REACHED or -ENOMEM if the region was unmapped. */
 int fs_region_accept(const struct fs_accepted_region *came, struct fs_region_ref **region_ref);
 
-/* Allocates and frees a connection's slot in an event set around its attachment, for a loop that waits for many. NULL: no set. */
-struct fs_attach_hooks {
-    int (*watch)(void *whose, struct fs_connection *c); /* 0, or a failure, and the connection does not attach */
-    void (*ignore)(void *whose, struct fs_connection *c);
-    void *whose;
-};
-
 /* Attaches the connection. This gives consent, which cannot be taken back, so everything that can fail comes before. Returns 0; an error
  * of fs_requests_expect, fs_attach or `watch`; or -EINVAL with `*wrong` if the region is unsound. */
 int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, const struct fs_flow_options *flow,
                      const struct fs_attach_hooks *hooks, const char **wrong);
 
-/* Called in a forked child: from now on the connection thread of this process answers the peer's requests. Returns as
+/* Called in a forked child: from now on the control thread of this process answers the peer's requests. Returns as
  * fs_requests_expect. */
 int fs_region_inherit(struct fs_region_ref *region_ref, struct fs_connection *c);
 

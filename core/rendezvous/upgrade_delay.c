@@ -10,6 +10,8 @@
  * comes. */
 #include "rendezvous/upgrade_delay.h"
 
+#include "conn/state.h"
+
 #define KEPT (1 - 1.0 / 16)             /* weight of the past when a session ends: the last dozens count */
 #define KEPT_OF_OUTCOMES (1 - 1.0 / 64) /* the same for the results of searches, which few sessions may make */
 #define LONG 4096.0                     /* operations of the one session that a service is assumed to have had before all others */
@@ -73,7 +75,8 @@ void fs_note_session(struct fs_session_stats *s, int64_t operations, enum fs_sea
     s->later = best ? shortest_of(best) : 0;
 }
 
-int fs_search_result_of(const struct fs_path *path) {
+/* Returns the result of a connection's search. -1: the connection may not move and does not count. */
+static int search_result_of(const struct fs_path *path) {
     if (path->region_ref) return FS_SEARCH_MOVED;
     switch (path->reason) {
     case FS_REASON_FEW:
@@ -86,4 +89,19 @@ int fs_search_result_of(const struct fs_path *path) {
     case FS_REASON_VERSION: return FS_SEARCH_FAILED;
     default: return -1;
     }
+}
+
+static uint64_t counted(const fs_word64 *counter) { return fs_load_relaxed((fs_word64 *)counter); }
+
+void fs_note_session_of(struct fs_session_stats *s, const struct fs_path *path, const struct fs_connection *c) {
+    const struct fs_counters *count = &c->ring.count;
+    int sought = search_result_of(path);
+    if (sought < 0) return;
+    uint64_t messages = counted(&count->messages_sent) + counted(&count->messages_received);
+    /* A message to a sleeping peer costs a system call at both ends. This end knows its own direction only, so the number is doubled
+     * again. */
+    uint64_t calls = 4 * counted(&count->doorbells_rung);
+    /* (Neither a loop's transport nor fs_operate counts operations on the ring.) */
+    int uncounted = fs_is_loop_driven(c) || fs_load_own32(&c->settled);
+    fs_note_session(s, path->operations + (uncounted ? (int64_t)messages : 0), (enum fs_search_result)sought, calls, messages);
 }

@@ -7,19 +7,9 @@
 
 enum {
     FS_SESSION_SHORTEST = 8,    /* operations: shorter sessions cost nothing, as none looks for its peer before that, and are not noted */
-    FS_SESSION_LENGTHS = 14,    /* classes of lengths, each up to twice the one before: from 8 operations on, to 65,536 and more */
+    /* FS_SESSION_LENGTHS: classes of lengths, each up to twice the one before: from 8 operations on, to 65,536 and more */
     FS_SESSION_MOVE_COST = 16,  /* cost of a move, in operations on kernel TCP */
     FS_SESSION_SEARCH_COST = 6, /* cost of a search that finds nobody (docs/decisions.md) */
-};
-
-/* All zero: nothing is known. */
-struct fs_session_stats {
-    double ended[FS_SESSION_LENGTHS];      /* sessions of each class of lengths; older ones count less */
-    double operations[FS_SESSION_LENGTHS]; /* of those sessions */
-    double found, missed;                  /* sessions whose search led to a move, and did not */
-    double calls, messages;                /* on the ring: system calls to sleep and to wake, at both ends, and messages */
-    uint32_t noted;                        /* sessions noted so far, up to the number needed for a decision */
-    int64_t later;                         /* operations before which no session looks for its peer; 0: as the settings say */
 };
 
 enum fs_search_result { FS_NOT_SEARCHED, FS_SEARCH_FAILED, FS_SEARCH_MOVED };
@@ -27,7 +17,18 @@ enum fs_search_result { FS_NOT_SEARCHED, FS_SEARCH_FAILED, FS_SEARCH_MOVED };
 /* Notes a session that has ended after `operations` operations. `calls` and `messages` are for one that has moved. */
 void fs_note_session(struct fs_session_stats *s, int64_t operations, enum fs_search_result sought, uint64_t calls, uint64_t messages);
 
-/* Returns the result of a connection's search, for fs_note_session. -1: the connection may not move and does not count. */
-int fs_search_result_of(const struct fs_path *path);
+/* Notes the session of a connection that ends, unless the connection was not allowed to move. */
+void fs_note_session_of(struct fs_session_stats *s, const struct fs_path *path, const struct fs_connection *c);
+
+/* Returns the number of operations before a connection of the service looks for its peer: `move_after`, or more because of past sessions.
+ * `s`: NULL if nothing is known. */
+static inline int64_t fs_search_begins(const struct fs_session_stats *s, int64_t move_after) {
+    return s && move_after && s->later > move_after ? s->later : move_after;
+}
+
+/* Returns the reason for kernel TCP until then. */
+static inline enum fs_reason fs_reason_before(int64_t begins, int64_t move_after) {
+    return begins > move_after ? FS_REASON_UNPAID : FS_REASON_FEW;
+}
 
 #endif

@@ -67,7 +67,9 @@ static inline int fs_has_descriptor(const struct fs_ring_pair *ring) {
     return FS_COMMIT_SEQ(fs_load_sc(&fs_descriptor_at(ring, ring->rx, number)->commit)) == number + 1;
 }
 
-/* Returns the kind of the stream's end, 0 if there is none or data precedes it, 1 on a violation. */
+#define FS_END_WRONG UINT64_C(1) /* fs_stream_end: a violation */
+
+/* Returns the kind of the stream's end, 0 if there is none or data precedes it, or FS_END_WRONG. */
 static inline uint64_t fs_stream_end(struct fs_ring_pair *ring, struct fs_receiver *receiver) {
     /* SYNC: end of stream - pairs with fs_post_fin: all that was posted before is visible now. */
     uint64_t fin = fs_load_sc(&ring->rx->fin);
@@ -76,7 +78,7 @@ static inline uint64_t fs_stream_end(struct fs_ring_pair *ring, struct fs_receiv
     if ((uint32_t)fin != fs_load_relaxed(&receiver->consumed) ||
         (kind != FS_FIN && kind != FS_RESET && kind != FS_BACK)) {
         ring->violation = "FIN at an impossible place";
-        return 1;
+        return FS_END_WRONG;
     }
     return kind;
 }

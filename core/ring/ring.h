@@ -57,6 +57,9 @@ struct fs_sender {
     unsigned char sending_step; /* 1: inside a step that nobody can recover if the process dies (conn/recovery.c) */
 };
 
+/* What a receiver has made of the end of the stream. A reset is reported by the kernel first. */
+enum fs_fin_taken { FS_END_UNREAD = 0, FS_END_REPORTED = 1, FS_RESET_FOUND = 2 };
+
 /* Needs the receive lock. */
 struct fs_receiver {
     _Alignas(FS_LINE) struct fs_robust_lock lock;
@@ -65,7 +68,7 @@ struct fs_receiver {
     fs_word32 ack_seen;     /* newest ACK that came with DATA. The sender reads it, and raises it when the numbers wrap */
     fs_word32 taken;        /* bytes consumed of descriptor number `consumed`; read without the lock as a hint */
     uint32_t begun_length, begun; /* length and number of the descriptor that `taken` belongs to */
-    fs_word32 fin_taken;    /* 1: end reported to the program, 2: a reset, which the kernel reports; a bridge reads it without the lock */
+    fs_word32 fin_taken;    /* enum fs_fin_taken; a bridge reads it without the lock */
     uint32_t doorbell_debt; /* doorbell bytes counted as drained that had not arrived yet */
     fs_word64 kernel_taken; /* bytes of the kernel's stream consumed so far; a loop's transport reads it as a hint */
     uint32_t oob_waiting;
@@ -110,18 +113,6 @@ enum fs_moved {
     FS_SENDING_HELD = 16, /* not yet: the peer that fell back must first get its unread data */
     FS_OUT = 32,          /* another program reads and writes the descriptor: nothing more is written to the region */
     FS_COLLECTING = 64,   /* a fallback collects the unread data: nobody else may receive */
-};
-
-/* Counted by fs_count, read at any time. A spin that ends within its first round adds nothing to `poll_ns`. `poll_unpaid_ns` is the time
- * of spins that gave up. `sleeps` are those on the ring; `system_calls` those made to sleep and to wake the peer. */
-#define FS_COUNTERS(COUNTER) \
-    COUNTER(bytes_sent) COUNTER(bytes_received) COUNTER(messages_sent) COUNTER(messages_received) \
-    COUNTER(acks_alone) COUNTER(acks_piggybacked) COUNTER(sends_combined) COUNTER(doorbells_rung) COUNTER(polls_paid) \
-    COUNTER(polls_unpaid) COUNTER(poll_ns) COUNTER(poll_unpaid_ns) COUNTER(sleeps) COUNTER(system_calls)
-struct fs_counters {
-#define FS_COUNTER(name) fs_word64 name;
-    FS_COUNTERS(FS_COUNTER)
-#undef FS_COUNTER
 };
 
 /* Adds the counters of `from` to `into`. If `taking`, also sets those of `from` to 0. */

@@ -74,7 +74,7 @@ enum fs_lock_result {
 static inline int fs_robust_trylock(struct fs_robust_lock *lock, uint32_t process) {
     struct fs_robust_thread *me = fs_current_thread(process);
     fs_set_pending(me, &lock->entry);
-    /* SYNC: turn - pairs with fs_robust_unlock. */
+    /* SYNC: side lock - pairs with fs_robust_unlock. */
     if (fs_cas32(&lock->word, 0, me->thread)) return FS_LOCK_TAKEN;
     if (fs_load_relaxed(&lock->word) & FUTEX_OWNER_DIED && fs_cas32(&lock->word, FUTEX_OWNER_DIED, me->thread))
         return FS_LOCK_OWNER_DIED;
@@ -83,14 +83,14 @@ static inline int fs_robust_trylock(struct fs_robust_lock *lock, uint32_t proces
 }
 
 static inline void fs_robust_unlock(struct fs_robust_lock *lock) {
-    /* SYNC: turn - pairs with the swap in fs_robust_trylock. */
+    /* SYNC: side lock - pairs with the swap in fs_robust_trylock. */
     fs_store_release(&lock->word, 0);
     fs_set_pending(&fs_robust_thread, NULL);
 }
 
 /* Releases an inherited lock that the caller cannot recover: the next holder gets FS_LOCK_OWNER_DIED too. */
 static inline void fs_unlock_owner_died(struct fs_robust_lock *lock) {
-    /* SYNC: turn - pairs with the swap in fs_robust_trylock. */
+    /* SYNC: side lock - pairs with the swap in fs_robust_trylock. */
     fs_store_release(&lock->word, FUTEX_OWNER_DIED);
     fs_set_pending(&fs_robust_thread, NULL);
 }

@@ -2,8 +2,8 @@
  *
  *     sender     `fin`          0 -> FIN, RESET or BACK, with the number of the descriptor after it, for the peer
  *                `fin_sent`     0 -> 1: the same, for the own side
- *     receiver   `fin_taken`    0 -> 1: the end was reported to the program
- *                               0 -> 2 -> 1: a reset, which the kernel reports first
+ *     receiver   `fin_taken`    END_UNREAD -> END_REPORTED, to the program
+ *                               END_UNREAD -> RESET_FOUND -> END_REPORTED: the kernel reports it first
  *
  * None goes back before the region's next connection. */
 #ifndef FASTSOCK_STREAM_END_H
@@ -23,7 +23,7 @@ static inline void fs_recover_stream_end(struct fs_ring_pair *ring, struct fs_se
     if (fs_load_sc(&ring->tx->fin)) sender->fin_sent = 1;
 }
 
-static inline void fs_set_fin_taken(struct fs_receiver *receiver, uint32_t how) {
+static inline void fs_set_fin_taken(struct fs_receiver *receiver, enum fs_fin_taken how) {
     fs_store_relaxed(&receiver->fin_taken, how);
 }
 

@@ -23,6 +23,7 @@ LINE = re.compile(r"\[FS_EV_(\w+)\]\s*=\s*\{([^,{}]*),([^,{}]*),([^,{}]*),([^,{}
 MEANING = re.compile(r"\bFS_EV_(\w+)(?: = \w+)?,\s*/\* (.*?) \*/")
 PATH_LINE = re.compile(r"^    \[FS_PATH_(\w+)\] = \{(.*?)\},\n", re.DOTALL | re.MULTILINE)
 PATH_STEP = re.compile(r"\[(?:FS_(\w+)|0 \.\.\. FS_PATH_STATES - 1)\] = TO\(FS_(\w+)\)")
+PATH_LATE = re.compile(r"^    \[FS_PATH_(\w+)\] = ([^{]*?),\n", re.MULTILINE)
 PATH_MEANING = re.compile(r"\bFS_PATH_(\w+),\s*/\* (.*?) \*/")
 
 Bits = frozenset[str]
@@ -111,6 +112,7 @@ def drawn(events: dict[str, Event]) -> str:
         f"<style>{STYLE}</style>",
         '<defs><marker id="m" markerWidth="9" markerHeight="9" refX="7" refY="4" orient="auto">'
         '<path d="M0 0 L8 4 L0 8 z" fill="#333"/></marker></defs>',
+        '<rect width="100%" height="100%" fill="#fff"/>',  # for readers with a dark page
     ]
     for number, row in enumerate(ROWS):
         top = number * ROW + 105
@@ -170,11 +172,18 @@ def paths(table: str, header: str) -> str:
     events = {name: PATH_STEP.findall(steps) for name, steps in PATH_LINE.findall(table)}
     if list(events) != list(meanings):
         raise ValueError("path_state.c and path_state.h have different events")
-    lines = ["| event | what has happened | leads |", "| --- | --- | --- |"]
+    late = {name: states_in(expression) for name, expression in PATH_LATE.findall(table)}
+    lines = ["| event | what has happened | leads | changes nothing in |", "| --- | --- | --- | --- |"]
     for name, steps in events.items():
         leads = "; ".join(f"{a.replace('_', ' ') or 'all'} → {b.replace('_', ' ')}" for a, b in steps)
-        lines.append(f"| `{name}` | {meanings[name]} | {leads} |")
+        lines.append(f"| `{name}` | {meanings[name]} | {leads} | {late.get(name, '')} |")
     return "\n".join(lines)
+
+
+def states_in(expression: str) -> str:
+    """An expression of `late` in words."""
+    states = ", ".join(name.replace("_", " ") for name in re.findall(r"IN\(FS_(\w+)\)", expression))
+    return f"all others{' but ' + states if states else ''}" if "EVERYWHERE" in expression else states
 
 
 def between(page: str, begin: str, end: str, text: str) -> str:

@@ -10,7 +10,8 @@ from fastsock._native.core_rendezvous cimport *
 cdef extern from "errno.h":
     int errno
 
-cdef list reason_texts = [""]  # by their numbers (core/wire/reasons.h)
+# By their numbers (core/include/fastsock_types.h).
+cdef list reason_texts = [fs_reason_text(number).decode() for number in range(FS_REASONS)]
 
 
 cdef class ConnectionInfo:

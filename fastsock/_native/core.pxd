@@ -22,9 +22,12 @@ cdef extern from "events/fd_change.h" nogil:
     struct fs_fd_change:
         pass
 
+    void fs_fd_change_forget()
+
+
+cdef extern from "include/fastsock.h" nogil:
     fs_fd_change *fs_fd_change_subscribe()
     void fs_fd_change_unsubscribe(fs_fd_change *joined)
-    void fs_fd_change_forget()
 
 
 cdef extern from "events/event_set.h" nogil:
@@ -72,7 +75,6 @@ cdef extern from "transport/tcp.h" nogil:
 
 
 cdef extern from "conn/connection.h" nogil:
-    enum: FS_RECEIVE, FS_SEND
     enum: FS_LOCALITY_UNKNOWN, FS_HERE, FS_ELSEWHERE
     const int64_t FS_VIOLATED, FS_NOT_ASKED
 
@@ -98,18 +100,17 @@ cdef extern from "conn/connection.h" nogil:
         fs_word64 slot
         fs_word32 spun
 
-    struct fs_call:
-        pass
-
-    int fs_fd(const fs_connection *)
     fs_shared_side *fs_own(const fs_connection *)
 
 
+cdef extern from "include/fastsock.h" nogil:
+    enum: FS_RECEIVE, FS_SEND
+    struct fs_call:
+        pass
+    int fs_fd(const fs_connection *)
+
+
 cdef extern from "conn/state.h" nogil:
-    bint fs_call_enter(fs_connection *, fs_call *)
-    enum: FS_EXIT_RELEASE, FS_EXIT_CLOSE
-    int fs_call_exit(fs_connection *, fs_call *)
-    bint fs_note_ended(fs_connection *)
     bint fs_note_ended_alone(fs_connection *)
     bint fs_note_closing(fs_connection *)
     bint fs_pin(fs_connection *)
@@ -137,30 +138,42 @@ cdef extern from "conn/state.h" nogil:
     void fs_note_error(fs_connection *, uint32_t error)
 
 
+cdef extern from "include/fastsock.h" nogil:
+    bint fs_call_enter(fs_connection *, fs_call *)
+    enum: FS_EXIT_RELEASE, FS_EXIT_CLOSE
+    int fs_call_exit(fs_connection *, fs_call *)
+    bint fs_note_ended(fs_connection *)
+
+
 cdef extern from "conn/side_lock.h" nogil:
     void fs_wait_for_side(fs_connection *)
 
 
 cdef extern from "conn/open_close.h" nogil:
     int fs_conn_open(fs_connection *, int fd, uint64_t inode)
-    bint fs_conn_identify(fs_connection *)
     void fs_conn_discard(fs_connection *, fs_counters *totals)
     void fs_conn_close(fs_connection *, fs_counters *totals)
     void fs_forget_fd(fs_connection *)
     void fs_release_side(fs_connection *)
-    int fs_conn_shutdown(fs_connection *, bint receiving, bint sending)
     void fs_conn_inherit(fs_connection *)
 
 
+cdef extern from "include/fastsock.h" nogil:
+    bint fs_conn_identify(fs_connection *)
+    int fs_conn_shutdown(fs_connection *, bint receiving, bint sending)
+
+
 cdef extern from "conn/attach.h" nogil:
+    int fs_expose(fs_connection *)
+    bint fs_is_told_exposed(const fs_connection *)
+    void fs_wait_for_doorbell_byte(fs_connection *)
+
+
+cdef extern from "include/fastsock.h" nogil:
     struct fs_flow_options:
         uint32_t ack_threshold
         uint32_t combine_limit
         bint combine_when_full
-
-    int fs_expose(fs_connection *)
-    bint fs_is_told_exposed(const fs_connection *)
-    void fs_wait_for_doorbell_byte(fs_connection *)
     void fs_set_fd(fs_connection *, int fd)
 
 
@@ -170,12 +183,9 @@ cdef extern from "conn/event_slot.h" nogil:
     uint32_t fs_slot_of(const fs_connection *)
 
 
-cdef extern from "conn/doorbell_tx.h" nogil:
+cdef extern from "include/fastsock.h" nogil:
     void fs_wake_local(fs_connection *)
     bint fs_plug_if_full(fs_connection *)
-
-
-cdef extern from "conn/receive.h" nogil:
     enum: FS_RECEIVE_FLAGS
     enum: FS_NOT_FINAL, FS_FINAL, FS_IF_TOLD
     bint fs_wait_for_more(fs_connection *)
@@ -184,10 +194,13 @@ cdef extern from "conn/receive.h" nogil:
 
 
 cdef extern from "conn/send.h" nogil:
+    int fs_set_buffer_limits(fs_connection *, uint32_t receive, uint32_t send)
+
+
+cdef extern from "include/fastsock.h" nogil:
     enum: FS_POLLS_FIRST
     int64_t fs_try_send(fs_connection *, const char *data, size_t length, int flags)
     int64_t fs_try_send_urgent(fs_connection *, const char *data, size_t length, int flags)
-    int fs_set_buffer_limits(fs_connection *, uint32_t receive, uint32_t send)
 
 
 cdef extern from "conn/loop_io.h" nogil:
@@ -209,14 +222,14 @@ cdef extern from "conn/readiness.h" nogil:
 
 
 cdef extern from "conn/wait.h" nogil:
-    bint fs_spin(fs_connection *, int what)
-    int fs_sleep(fs_connection *, int what, int64_t deadline, fs_fd_change *fd_change)
     bint fs_spin_pays(fs_connection *)
     int64_t fs_wait_budget(fs_connection *, int64_t now)
     void fs_note_wait(fs_connection *, int64_t began, bint polled, bint paid)
 
 
-cdef extern from "conn/partial.h" nogil:
+cdef extern from "include/fastsock.h" nogil:
+    bint fs_spin(fs_connection *, int what)
+    int fs_sleep(fs_connection *, int what, int64_t deadline, fs_fd_change *fd_change)
     const int64_t FS_TIMED_OUT, FS_RETRY
 
     struct fs_wait_limit:
@@ -233,7 +246,7 @@ cdef extern from "conn/partial.h" nogil:
     int64_t fs_timeout_option(fs_connection *, int what)
 
 
-cdef extern from "conn/kernel_io.h":
+cdef extern from "include/fastsock.h":
     int64_t fs_receive_polling(fs_connection *, char *into, size_t room, int flags, bint *polled)
     int64_t fs_receive_asleep(fs_connection *, char *into, size_t room, int flags, bint polled)
     int64_t fs_send_asleep(fs_connection *, const char *data, size_t length, int flags)

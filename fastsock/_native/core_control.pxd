@@ -19,6 +19,8 @@ cdef extern from "wire/region.h" nogil:
 cdef extern from "control/listener.h" nogil:
     enum: FS_LISTING_WAITING
 
+
+cdef extern from "include/fastsock.h" nogil:
     void fs_set_backlog(int length)
 
 

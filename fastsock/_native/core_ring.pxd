@@ -46,6 +46,24 @@ cdef extern from "os/fd_reserve.h" nogil:
     uint64_t fs_inode(int)
 
 
+cdef extern from "include/fastsock.h" nogil:
+    struct fs_counters:
+        fs_word64 bytes_sent
+        fs_word64 bytes_received
+        fs_word64 messages_sent
+        fs_word64 messages_received
+        fs_word64 acks_alone
+        fs_word64 acks_piggybacked
+        fs_word64 sends_combined
+        fs_word64 doorbells_rung
+        fs_word64 polls_paid
+        fs_word64 polls_unpaid
+        fs_word64 poll_ns
+        fs_word64 poll_unpaid_ns
+        fs_word64 sleeps
+        fs_word64 system_calls
+
+
 cdef extern from "ring/doorbell.h" nogil:
     struct fs_direction:
         fs_word64 fin
@@ -88,22 +106,6 @@ cdef extern from "ring/doorbell.h" nogil:
         uint32_t pid_space
         fs_word32 send_buffer_before
 
-    struct fs_counters:
-        fs_word64 bytes_sent
-        fs_word64 bytes_received
-        fs_word64 messages_sent
-        fs_word64 messages_received
-        fs_word64 acks_alone
-        fs_word64 acks_piggybacked
-        fs_word64 sends_combined
-        fs_word64 doorbells_rung
-        fs_word64 polls_paid
-        fs_word64 polls_unpaid
-        fs_word64 poll_ns
-        fs_word64 poll_unpaid_ns
-        fs_word64 sleeps
-        fs_word64 system_calls
-
     struct fs_ring_pair:
         fs_direction *tx
         fs_direction *rx
@@ -128,4 +130,4 @@ cdef extern from "libc_front.h" nogil:
     struct fs_libc_path_ "fs_libc_path":
         int sends, receives, attached, reason
     int fs_libc_path(int fd, fs_libc_path_ *)
-    void fs_libc_add_counters(fs_counters *)
+    void fs_libc_sum_counters(fs_counters *)

@@ -291,22 +291,9 @@ cdef int finish(Endpoint self) except -1:
     cdef SessionStats session = self.session
     if session is not None:
         self.session = None
-        note_session(self, session)
+        fs_note_session_of(&session.sessions, &self.path, &self.c)
     forget_it(self)
     fs_conn_finish(&self.path, &self.c, &totals)
-    return 0
-
-
-cdef int note_session(Endpoint self, SessionStats session) except -1:
-    """Adds the ended session to the statistics of its service."""
-    cdef uint64_t messages = (
-        fs_load_relaxed64(&self.c.ring.count.messages_sent) + fs_load_relaxed64(&self.c.ring.count.messages_received))
-    # A message to a sleeping peer costs a system call at both ends. This end knows its own direction only, so the number is
-    # doubled again.
-    cdef uint64_t calls = 4 * fs_load_relaxed64(&self.c.ring.count.doorbells_rung)
-    # A transport on the ring does not count operations: use the messages instead.
-    session.note(self.path.operations + <int64_t>(messages if fs_is_loop_driven(&self.c) else 0), fs_search_result_of(&self.path),
-                 calls, messages)
     return 0
 
 

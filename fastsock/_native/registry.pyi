@@ -1,22 +1,14 @@
-"""The endpoints of this process: look-up by descriptor, the start of connections, the steps until the path is decided, and
-forks."""
+"""The endpoints of this process: look-up by descriptor, the start of connections, and the steps until the path is decided."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any
 
 from fastsock._native.endpoint import Endpoint as Endpoint
 
-REASONS: dict[str, int]
-"""Name -> number of the reasons for kernel TCP (core/wire/reasons.h)."""
-
-def name_reasons(texts: Iterable[str]) -> None:
-    """Sets the texts of the reasons, in the order of their numbers."""
+REASONS: dict[str, str]
+"""Name -> text of the reasons for kernel TCP, in the order of their numbers from 1 on (core/include/fastsock_types.h)."""
 
 def path_counts() -> tuple[int, dict[str, int]]:
     """Returns the number of connections on the ring, and {reason: number} of those on kernel TCP."""
-
-def count_as(before: str, reason: str) -> None:
-    """Changes the reason of a counted connection without an endpoint from `before` to `reason`."""
 
 def find(fd: int) -> Endpoint | None:
     """Returns the endpoint of a descriptor, also if it is an unknown duplicate, or None. Raises OSError if `fd` is not an open
@@ -35,7 +27,7 @@ def is_served_below() -> bool:
     """Returns true if libfastsock.so serves this process at the C library's calls: Python then makes no endpoints."""
 
 def serve_below(settings: bytes) -> str | None:
-    """Lets libfastsock.so serve this process at the C library's calls, with settings in the format of `launch.text_of`. Returns
+    """Lets libfastsock.so serve this process at the C library's calls, with settings in the format of `config.text_of`. Returns
     None, or why that is not possible."""
 
 def end_below() -> None:
@@ -47,32 +39,6 @@ def standing_below(fd: int) -> tuple[bool, bool, bool, str] | None:
 def set_poll_budget(microseconds: int) -> None:
     """Sets the longest time that a wait polls before it sleeps, in microseconds; 0: never poll."""
 
-def before_fork() -> None:
-    """Prepares a fork of this thread. The fork itself then counts the child as a holder of every connection."""
-
-def after_fork_in_parent() -> None:
-    """Called after a fork, successful or not. Keeps errno."""
-
-def after_fork_in_child() -> None:
-    """Called in the forked child, which inherits the endpoints but no other threads. Undecided connections start over."""
-
-def before_exit() -> None:
-    """Ends all connections, for os._exit, which runs no destructors."""
-
-def keep_beneath(
-    fork: Callable[[], int], forkpty: Callable[[], tuple[int, int]], exit: Callable[[int], NoReturn]
-) -> None:
-    """Sets the functions that `fork`, `forkpty` and `_exit` call: those of `os` before the first patch."""
-
-def fork() -> int:
-    """Like os.fork. Starts the connection thread again afterwards."""
-
-def forkpty() -> tuple[int, int]:
-    """Like os.forkpty. Starts the connection thread again afterwards."""
-
-def _exit(status: int) -> NoReturn:
-    """Like os._exit. Ends the connections first."""
-
 def install_policy(module: Any) -> None:
     """Sets the module with the callbacks: `settings()`, which applies the settings; `moved(endpoint, name)`,
     `stays(endpoint)`, `report_violation(endpoint, what)`, `failed(endpoint, error)`, `no_thread(error)`, `fork_is_over()`."""
@@ -81,6 +47,9 @@ def set_limits(
     ports_allowed: bytes, ports_excluded: bytes, addresses_allowed: bytes, addresses_excluded: bytes
 ) -> None:
     """Applies the settings of these names, given as arrays of struct fs_port_range and struct fs_network."""
+
+def set_trust(any_user: bool, own_user: bool, named: bytes) -> None:
+    """Applies the setting `trust`: every user; this process's and root; the users in an array of uint32_t."""
 
 def is_local_address(packed: bytes) -> bool:
     """Returns true if an address (16 bytes, IPv4 as ::ffff:...) belongs to this host."""
@@ -99,7 +68,6 @@ def set_terms(
     combine_when_full: bool,
     memory_cap: int,
     patience: float,
-    trusts_any: bool,
     moves_polled: bool,
 ) -> None:
     """Applies the settings of the search for peers; `patience` in seconds. Call `set_beginning` first."""
@@ -110,8 +78,8 @@ def begin_undecided(endpoint: Endpoint) -> None:
 def begin_when_connected(endpoint: Endpoint) -> None:
     """Prepares an endpoint whose connect is in progress: its first operation afterwards starts it."""
 
-def begin_search(endpoint: Endpoint, operations: int, reason: str) -> None:
-    """Lets the next operation start the search of a busy connection, which was counted before for `reason`."""
-
 def decide(endpoint: Endpoint, reason: str) -> None:
     """Keeps the connection on kernel TCP for `reason`. Does nothing if it is on the ring already."""
+
+def give_back_descriptors() -> bool:
+    """Called when the program is out of descriptors. Ends the searches for peers, which use some. Returns true if there were any."""

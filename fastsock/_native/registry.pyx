@@ -1,28 +1,21 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
 """The endpoints of this process: look-up by descriptor (descriptor tracking in the papers), the start of connections, the steps
-until the path is decided, forks, and counters."""
+until the path is decided, and counters."""
 
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from cpython.exc cimport PyErr_CheckSignals
 
-from fastsock._native.core_control cimport FS_NO_THREAD, fs_control_thread_after_fork, fs_control_thread_stop, fs_control_thread_is_wanted
+from fastsock._native.core_control cimport FS_NO_THREAD
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
-from fastsock._native.endpoint cimport (
-    Endpoint, by_descriptor, by_inode, identify, inode_of, close_inherited, nameless, finish, totals,
-)
-from fastsock._native.gil cimport note_process
+from fastsock._native.endpoint cimport Endpoint, by_descriptor, by_inode, identify, inode_of, nameless, totals
 from fastsock._native.core_rendezvous cimport *
 from fastsock._native.connection_info cimport counts, reason_texts
 from fastsock._native.session_stats cimport SessionStats
 
-cdef extern from "pythread.h":
-    unsigned long PyThread_get_thread_ident()
-
 import os as _os
 
 cdef extern from "errno.h":
-    int errno
     enum: ECANCELED
 
 globals()["Endpoint"] = Endpoint  # for Python code, which imports it from here
@@ -64,185 +57,21 @@ def endpoints():
     return [*nameless, *by_inode.values()]
 
 
-# ---- forks and the end of the process ------------------------------------------------------------------------
-
-
-cdef inline bint has_endpoints():
-    return len(by_inode) > 0 or len(nameless) > 0
-
-
-cdef bint is_any_attaching():
-    """Returns true if an endpoint is attaching in another thread. A fork in a signal handler cannot wait for its own thread."""
-    cdef Endpoint endpoint
-    cdef unsigned long here = PyThread_get_thread_ident()
-    for endpoint in by_inode.values():
-        if endpoint.path.attaching and endpoint.path.attaching != here:
-            return True
-    return False
-
-
-def before_fork():
-    """Prepares a fork. Stops the connection thread, as threads do not survive a fork, and Python 3.12 and later warn of threads. From
-    now on no endpoint starts to attach. Waits for those that are attaching: otherwise the child would use kernel TCP while its
-    parent and the peer are on the ring. Other threads may still open and close connections before the fork, so the child is
-    counted at the last moment (`count_child`). Without connections this code writes almost no memory, as each page that is
-    written after a fork must be copied."""
-    cdef Endpoint endpoint
-    if fs_libc_serves():
-        return
-    fs_control_thread_stop()
-    if has_endpoints():
-        for endpoint in endpoints():
-            fs_path_await_thread(&endpoint.path, &endpoint.c)
-    while is_any_attaching():
-        with nogil:
-            fs_short_sleep()
-    fs_expect_fork(True)
-
-
-def after_fork_in_parent():
-    """Called after a fork, successful or not. Keeps errno, which Python up to 3.11 reads after this call."""
-    global errno
-    cdef int error = errno
-    if fs_libc_serves():
-        return
-    fs_expect_fork(False)  # os.forkpty may fail before it forks
-    try:
-        fs_control_thread_after_fork()
-        if fs_control_thread_is_wanted():
-            policy.fork_is_over()
-    finally:
-        errno = error
-
-
-cdef int count_child(int by) noexcept with gil:
-    """Adds `by` holders to every connection: 1 right before the fork, -1 if it fails. Returns the number of connections
-    (fs_atfork_install)."""
-    cdef Endpoint endpoint
-    for endpoint in nameless:
-        fs_count_child(fs_own(&endpoint.c), by)
-    for endpoint in by_inode.values():
-        fs_count_child(fs_own(&endpoint.c), by)
-        if by > 0 and (fs_load_sc(&endpoint.c.recv_sleepers) or fs_load_sc(&endpoint.c.send_sleepers)):
-            fs_wake_local(&endpoint.c)  # sleepers check regularly from now on: the child may be killed while it holds a lock
-    return <int>(len(nameless) + len(by_inode))
-
-
-if not fs_libc_serves() and fs_atfork_install(count_child):
-    raise MemoryError("out of memory: cannot register fork handlers")
-
-
-def after_fork_in_child():
-    """Called in the forked child, which inherits the endpoints but no other threads. Published names, kept regions and running
-    handshakes belong to the parent. Undecided connections start over when the child is the only holder."""
-    cdef Endpoint endpoint
-    cdef fs_call call
-    note_process()
-    if fs_libc_serves():
-        return
-    fs_slab_forget()
-    fs_fd_change_forget()
-    if has_endpoints():
-        for endpoint in endpoints():
-            endpoint.path.attaching = 0
-            fs_conn_inherit(&endpoint.c)  # threads that were inside do not exist in this process
-        for endpoint in endpoints():
-            if fs_call_enter(&endpoint.c, &call):
-                endpoint.end(&call)  # ends a connection whose close waited for calls of other threads
-            else:
-                close_inherited(endpoint)  # another thread was about to finish it, and the child was counted
-    fs_regions_forget()
-    if has_endpoints():
-        for endpoint in endpoints():
-            fs_path_restart(&endpoint.path, &endpoint.c)
-
-
-cpdef before_exit():
-    """Ends all connections, for os._exit, which runs no destructors. Frees nothing, as other threads may be inside calls, and
-    loops read regions without the GIL."""
-    cdef Endpoint endpoint
-    cdef fs_call call
-    if not has_endpoints():
-        return
-    for endpoint in endpoints():
-        if fs_call_enter(&endpoint.c, &call):
-            try:
-                if fs_note_ended(&endpoint.c):
-                    finish(endpoint)
-            finally:
-                fs_call_exit(&endpoint.c, &call)  # the result is ignored: nothing is freed
-
-
-cdef object fork_beneath = None, forkpty_beneath = None, exit_beneath = None
-
-
-def keep_beneath(fork, forkpty, exit):
-    """Sets the functions that `fork`, `forkpty` and `_exit` call: those of `os` before the first patch."""
-    global fork_beneath, forkpty_beneath, exit_beneath
-    if fork_beneath is None:
-        fork_beneath, forkpty_beneath, exit_beneath = fork, forkpty, exit
-
-
-cdef object forked(object beneath, bint pair):
-    """Forks, and starts the connection thread again afterwards, when Python has checked for threads to warn of."""
-    try:
-        result = beneath()
-    except (OSError, Warning):  # the fork failed, or the warning about threads is an error (from 3.15 on)
-        start_thread_again()
-        raise
-    if result[0] if pair else result:
-        start_thread_again()
-    return result
-
-
-cdef int start_thread_again() except -1:
-    if fs_control_thread_is_wanted():
-        policy.start_thread_again()
-    return 0
-
-
-def fork():
-    """Like os.fork."""
-    return forked(fork_beneath, False)
-
-
-def forkpty():
-    """Like os.forkpty."""
-    return forked(forkpty_beneath, True)
-
-
-def _exit(status):
-    """Like os._exit. Ends the connections first, as no destructor runs afterwards."""
-    before_exit()
-    return exit_beneath(status)
-
-
 # ---- reasons and counters ------------------------------------------------------------------------------------
 
-REASONS = {
-    "FEW": FS_REASON_FEW, "SEEKING": FS_REASON_SEEKING, "EXCLUDED": FS_REASON_EXCLUDED, "REMOTE": FS_REASON_REMOTE,
-    "PEER": FS_REASON_PEER, "UNTRUSTED": FS_REASON_UNTRUSTED, "NAME": FS_REASON_NAME, "REFUSED": FS_REASON_REFUSED,
-    "OPTION": FS_REASON_OPTION, "POLLED": FS_REASON_POLLED, "DETACHED": FS_REASON_DETACHED, "BACK": FS_REASON_BACK,
-    "OVERRIDDEN": FS_REASON_OVERRIDDEN, "HANDED_OUT": FS_REASON_HANDED_OUT, "FORKED": FS_REASON_FORKED,
-    "MEMORY_CAP": FS_REASON_MEMORY_CAP, "RESOURCES": FS_REASON_RESOURCES, "ENDING": FS_REASON_ENDING,
-    "VIOLATION": FS_REASON_VIOLATION, "VERSION": FS_REASON_VERSION, "UNPAID": FS_REASON_UNPAID,
-}
-cdef dict reason_numbers = {}
-
-
-def name_reasons(texts):
-    """Sets the texts of the reasons, in the order of their numbers."""
-    reason_texts[:] = texts
-    reason_numbers.update({text: number for number, text in enumerate(texts)})
+REASONS = {fs_reason_name(number).decode(): reason_texts[number] for number in range(1, FS_REASONS)}
+cdef dict reason_numbers = {text: number for number, text in enumerate(reason_texts)}
 
 
 def counters():
     """Returns the counters of this process, summed over ended and live endpoints."""
-    cdef fs_counters sum = totals
+    cdef fs_counters sum
     cdef Endpoint endpoint
+    with nogil:  # its lock is taken
+        fs_libc_sum_counters(&sum)
+    fs_add_counters(&sum, &totals, False)
     for endpoint in endpoints():
         fs_add_counters(&sum, &endpoint.c.ring.count, False)
-    fs_libc_add_counters(&sum)
     return counts(&sum)
 
 
@@ -252,9 +81,9 @@ def is_served_below():
 
 
 def serve_below(bytes settings not None):
-    """Lets libfastsock.so serve this process at the C library's calls, with settings in the format of `launch.text_of`. Returns None, or
+    """Lets libfastsock.so serve this process at the C library's calls, with settings in the format of `config.text_of`. Returns None, or
     why that is not possible."""
-    if has_endpoints() and not fs_libc_serves():
+    if (by_inode or nameless) and not fs_libc_serves():
         return "sockets of fastsock are open"
     cdef const char *text = settings
     cdef const char *why
@@ -285,11 +114,6 @@ def path_counts():
     }
 
 
-def count_as(before, reason):
-    """Changes the reason of a counted connection without an endpoint from `before` to `reason`."""
-    fs_count_changed(reason_numbers[before], reason_numbers[reason])
-
-
 def set_poll_budget(int microseconds):
     """Sets the longest time that a wait polls before it sleeps, in microseconds; 0: never poll."""
     global fs_spin_ns
@@ -299,7 +123,7 @@ def set_poll_budget(int microseconds):
 # ---- the start of a connection, on kernel TCP ----------------------------------------------------------------
 # Runs for every connection, so it is native.
 
-cdef object policy = None    # the module path_events: settings and events
+cdef object path_events = None    # the module of this name: settings and events
 cdef bint settings_read = False
 cdef bint enabled = True
 cdef bint meets_at_once = False
@@ -311,8 +135,8 @@ def install_policy(module):
     """Sets the module with the callbacks: `settings()`, which applies the settings; `moved(endpoint, name)`, `stays(endpoint)`,
     `report_violation(endpoint, what)`, `failed(endpoint, error)`, `no_thread(error)`, and `fork_is_over()`, which starts the thread
     again."""
-    global policy
-    policy = module
+    global path_events
+    path_events = module
 
 
 def set_beginning(bint may_move, int64_t move_after, int64_t meeting_ms):
@@ -323,15 +147,23 @@ def set_beginning(bint may_move, int64_t move_after, int64_t meeting_ms):
 
 
 def set_terms(int window, int chunk, int ack_threshold, int combine_limit, bint combine_when_full, int64_t memory_cap,
-              double patience, bint trusts_any, bint moves_polled):
+              double patience, bint moves_polled):
     """Applies the settings of the search for peers (struct fs_upgrade_config); `patience` in seconds. Call `set_beginning` first."""
     cdef fs_upgrade_config config
     config.window, config.chunk = window, chunk
     config.flow.ack_threshold, config.flow.combine_limit = <uint32_t>ack_threshold, <uint32_t>combine_limit
     config.flow.combine_when_full = combine_when_full
     config.memory_cap, config.patience = memory_cap, <int64_t>(patience * 1e9)
-    config.trusts_any, config.moves_polled, config.waits = trusts_any, moves_polled, meets_at_once
+    config.moves_polled, config.waits = moves_polled, meets_at_once
     fs_set_upgrade_config(&config)
+
+
+def set_trust(bint any_user, bint own_user, bytes named not None):
+    """Applies the setting `trust`: every user; this process's and root; the users in an array of uint32_t."""
+    cdef fs_trust given
+    given.any, given.self, given.count = any_user, own_user, <int>(len(named) // sizeof(uint32_t))
+    given.users = <const uint32_t *><const char *>named
+    fs_set_trust(&given)
 
 
 cdef tuple limits_in_force = ()  # keeps the arrays alive that the core reads
@@ -370,7 +202,7 @@ def owner_of_peer(int fd):
 cdef bint may_begin() except -1:
     """Returns true if fastsock is enabled. Applies the settings at the first call."""
     if not settings_read:
-        policy.settings()
+        path_events.settings()
     return enabled and not fs_libc_serves()
 
 
@@ -381,25 +213,18 @@ cdef int64_t count_beginning(SessionStats session) except -1:
     if not may_begin():
         return INT64_MAX
     after = begins_after(session)
-    fs_count_opened(reason_before(after))
+    fs_count_opened(fs_reason_before(after, operations_before))
     return after
 
 
 cdef inline int64_t begins_after(SessionStats session):
     """Returns the number of operations before a connection of this service looks for its peer; 0 with `move_after` 0."""
-    if operations_before and session is not None and session.sessions.later > operations_before:
-        return session.sessions.later
-    return operations_before
+    return fs_search_begins(NULL if session is None else &session.sessions, operations_before)
 
 
 cdef bint may_look_later(int64_t after) noexcept:
     """Returns true if this number of operations is larger than the setting, because of past sessions."""
     return operations_before < after < INT64_MAX
-
-
-cdef inline int reason_before(int64_t after) noexcept:
-    """Returns the reason for kernel TCP until this number of operations."""
-    return FS_REASON_UNPAID if after > operations_before else FS_REASON_FEW
 
 
 cpdef begin_undecided(Endpoint endpoint):
@@ -409,15 +234,16 @@ cpdef begin_undecided(Endpoint endpoint):
     if after == INT64_MAX:
         return
     fs_store_relaxed(&endpoint.c.locality, FS_LOCALITY_UNKNOWN)
-    fs_path_open(&endpoint.path, &endpoint.c, after, reason_before(after))
+    fs_path_open(&endpoint.path, &endpoint.c, after, fs_reason_before(after, operations_before))
     if meets_at_once and after == operations_before and identify(endpoint):
         start(endpoint)  # so that the other end's first operation finds the name
 
 
-def begin_search(Endpoint endpoint not None, int64_t operations, reason not None):
+cdef int begin_search(Endpoint endpoint, int64_t operations, int reason) except -1:
     """Lets the next operation start the search of a busy connection, which was counted before for `reason`."""
     endpoint.path.operations = operations
-    fs_path_open(&endpoint.path, &endpoint.c, 0, reason_numbers[reason])
+    fs_path_open(&endpoint.path, &endpoint.c, 0, reason)
+    return 0
 
 
 cpdef begin_when_connected(Endpoint endpoint):
@@ -469,9 +295,9 @@ cdef int start(Endpoint endpoint) except -1:
     cdef int failed
     cdef int came = fs_connector_start(&endpoint.path, &endpoint.c, &failed)
     if failed:
-        policy.failed(endpoint, error_of(failed))
+        path_events.failed(endpoint, error_of(failed))
     if came == FS_STEP_TCP:
-        policy.stays(endpoint)
+        path_events.stays(endpoint)
         return 0
     return step(endpoint)
 
@@ -543,21 +369,38 @@ cdef void free_slot(void *whose, fs_connection *c) noexcept:
 
 cdef int report_outcome(Endpoint endpoint, fs_step_result *outcome) except -1:
     if outcome.no_thread:
-        policy.no_thread(error_of(outcome.no_thread))
+        path_events.no_thread(error_of(outcome.no_thread))
     if outcome.failed:
-        policy.failed(endpoint, error_of(outcome.failed))
+        path_events.failed(endpoint, error_of(outcome.failed))
     if outcome.what == FS_STEP_MOVED:
-        policy.moved(endpoint, (<bytes>outcome.name).decode())
+        path_events.moved(endpoint, (<bytes>outcome.name).decode())
     elif outcome.what == FS_STEP_TCP:
-        policy.stays(endpoint)
+        path_events.stays(endpoint)
     elif outcome.what == FS_STEP_BROKEN:
-        policy.stays(endpoint)
-        policy.report_violation(endpoint, (<bytes>outcome.violation).decode())
+        path_events.stays(endpoint)
+        path_events.report_violation(endpoint, (<bytes>outcome.violation).decode())
         raise ConnectionResetError(ECONNRESET, _os.strerror(ECONNRESET))
     return 0
 
 
 def decide(Endpoint endpoint not None, str reason not None):
     """Keeps the connection on kernel TCP for `reason`. Does nothing if it is on the ring already."""
-    if fs_path_decide_tcp(&endpoint.path, &endpoint.c, reason_numbers[reason]):
-        policy.stays(endpoint)
+    decide_tcp(endpoint, reason_numbers[reason])
+
+
+cdef int decide_tcp(Endpoint endpoint, int reason) except -1:
+    """Like `decide`, by the reason's number."""
+    if fs_path_decide_tcp(&endpoint.path, &endpoint.c, reason):
+        path_events.stays(endpoint)
+    return 0
+
+
+cpdef give_back_descriptors():
+    """Called when the program is out of descriptors. Ends the searches for peers, which use some. Returns true if there were any."""
+    cdef Endpoint endpoint
+    cdef bint gave = False
+    for endpoint in endpoints():
+        if fs_is_searching(&endpoint.path) and not fs_is_attached(&endpoint.c):
+            decide_tcp(endpoint, FS_REASON_RESOURCES)
+            gave = True
+    return gave

@@ -1,14 +1,14 @@
 """The protocol of the loop's own transport, and the wrappers of loop methods that install it."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastsock._native.loop_connection import LowerProtocol, LoopContext
 from fastsock._native.transport import Transport
 from typing_extensions import Buffer
 
-def origin_of(loop: Any, new_origin: Callable[[Any], LoopContext]) -> LoopContext:
-    """Returns the state shared by the transports of a loop. `new_origin(loop)` creates it at the first connection."""
+def close_queue(loop: Any) -> None:
+    """Closes the loop's completion queue, if it has one. Called before the loop is closed."""
 
 def may_move(sock: Any) -> bool:
     """Returns true if connections of this object may move: a socket of an internet family, and fastsock is enabled."""
@@ -19,7 +19,7 @@ class RelayFactory:
     belong to one service."""
 
     def __new__(
-        cls, origin: LoopContext, protocol_factory: Callable[[], Any], sock: Any = None, port: Any = None
+        cls, loop: Any, protocol_factory: Callable[[], Any], sock: Any = None, port: Any = None
     ) -> RelayFactory: ...
     def __call__(self) -> RelayProtocol: ...
 
@@ -31,16 +31,18 @@ async def made_above(
 ) -> tuple[Transport, Any]:
     """Awaits a connection that a loop's method makes with this factory. Returns (our transport, the program's protocol)."""
 
-def connecting(original: Any, secured: Any, new_origin: Callable[[Any], LoopContext]) -> Any:
+def connecting(original: Any, secured: Any) -> Any:
     """Returns a wrapper of uvloop's create_connection. `original`: uvloop's method. `secured`: the method for connections
-    with TLS. `new_origin`: see origin_of."""
+    with TLS."""
 
-def making_of_socket(original: Any, new_origin: Callable[[Any], LoopContext]) -> Any:
-    """Returns a wrapper of the stdlib loops' _make_socket_transport. `new_origin`: see origin_of."""
+def making_of_socket(original: Any) -> Any:
+    """Returns a wrapper of the stdlib loops' _make_socket_transport."""
 
-class RelayProtocol(LowerProtocol):
+class RelayProtocol:
     """The protocol between the loop's transport and ours."""
 
+    def replace(self) -> None:
+        """Puts another relay in this one's place, as the program's new protocol is of the other kind (buffered or not)."""
     def connection_made(self, lower: Any, /) -> None: ...
     def connection_lost(self, error: BaseException | None, /) -> None: ...
     def data_received(self, data: bytes, /) -> None: ...
@@ -53,3 +55,6 @@ class BufferedRelay(RelayProtocol):
 
     def get_buffer(self, hint: int, /) -> Buffer: ...
     def buffer_updated(self, count: int, /) -> None: ...
+
+class BufferedRelayProtocol(BufferedRelay, asyncio.BufferedProtocol):
+    """The relay below a BufferedProtocol. asyncio checks the base class."""

@@ -8,50 +8,47 @@ cimport cython
 from libc.stdint cimport int64_t, uint64_t
 from cpython.object cimport PyObject_TypeCheck, PyTypeObject
 
-from fastsock._native.transport_io cimport deliver_late, drain, hold_lower, update_paused, wake_waiters
 from fastsock._native.core cimport *
+from fastsock._native.core_rendezvous cimport FS_REASON_OVERRIDDEN, FS_REASON_RESOURCES, FS_REASON_UNPAID
 from fastsock._native.endpoint cimport Endpoint
-from fastsock._native.loop_connection cimport LowerProtocol, LoopContext, ask_to_keep_open, deliver, fatal, is_buffered
-from fastsock._native.loop_connection cimport run_in_context, call_buffer_updated
-from fastsock._native.transport cimport Transport
+from fastsock._native.registry cimport count_beginning, decide_tcp, endpoint_at, may_begin, may_look_later, path_events
 from fastsock._native.session_stats cimport SessionStats, stats_of_port
-from fastsock._native.registry cimport count_beginning, endpoint_at, may_begin, may_look_later
+from fastsock._native.socket_lifecycle cimport plain_class, socket_class
+from fastsock._native.transport cimport *
 
 import _socket
+from asyncio import BufferedProtocol as _BufferedProtocol
 
 cdef extern from "<netinet/in.h>":
     enum: AF_INET, AF_INET6
 
-cdef extern from *:
-    """
-    /* Returns a new object of a class derived from one of ours, without calling __init__. */
-    static inline PyObject *fs_new(PyObject *type, PyObject *nothing) {
-        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, nothing, NULL);
-    }
-    """
-    object fs_new(object, object)
 
-
-cdef RelayProtocol new_relay(LoopContext origin, protocol, Transport transport, sock, SessionStats session):
-    """Returns a relay for a new connection, or for a `transport` with a new protocol of the other kind. `sock`: the socket
-    object of the connection, or None. `session`: statistics of the service's sessions, or None."""
-    cdef bint buffered = is_buffered(origin, protocol)
-    cdef RelayProtocol relay = origin.policy.BufferedRelayProtocol() if buffered else RelayProtocol.__new__(RelayProtocol)
-    relay.origin = origin
-    relay.protocol = protocol
-    relay.transport = transport
-    relay.buffered = buffered
+cdef RelayProtocol new_relay(CompletionQueue queue, protocol, sock, SessionStats session):
+    """Returns a relay for a new connection. `sock`: the socket object of the connection, or None. `session`: statistics of the
+    service's sessions, or None."""
+    cdef RelayProtocol relay = relay_for(queue, protocol)
     relay.sock = sock
     relay.session = session
     return relay
 
 
-cdef class RelayProtocol(LowerProtocol):
+cdef RelayProtocol relay_for(CompletionQueue queue, protocol):
+    cdef bint buffered = is_buffered(queue, protocol)
+    cdef RelayProtocol relay = BufferedRelayProtocol() if buffered else RelayProtocol.__new__(RelayProtocol)
+    relay.queue = queue
+    relay.protocol = protocol
+    relay.buffered = buffered
+    return relay
+
+
+cdef class RelayProtocol:
     """The protocol between the loop's transport and ours. On kernel TCP it passes on data and events, with one native call
     and in the context of the loop's call. After the move it receives doorbell bytes and the end of the kernel connection.
     """
 
     cdef object __weakref__
+    cdef CompletionQueue queue
+    cdef bint buffered
     cdef object protocol              # the program's protocol
     cdef Transport transport
     cdef object sock
@@ -62,20 +59,24 @@ cdef class RelayProtocol(LowerProtocol):
 
     cdef Transport above(self, lower):
         """Creates our transport above the loop's own."""
-        cdef Transport transport = (
-            <Transport>fs_new(self.origin.policy.StdlibTransport, ()) if self.origin.stdlib else Transport.__new__(Transport))
-        transport.origin = self.origin
+        cdef Transport transport = Transport.__new__(Transport)
+        transport.queue = self.queue
         transport.lower = lower
-        self.transport = transport
-        transport.relay = self
         transport.use_protocol(self.protocol, self.buffered)
+        self.put_below(transport)
         return transport
 
-    cdef int replace(self, protocol) except -1:
-        cdef Transport transport = self.transport
-        transport.relay = new_relay(self.origin, protocol, transport, None, None)
-        transport.lower.set_protocol(transport.relay)
+    cdef int put_below(self, Transport transport) except -1:
+        self.transport = transport
+        transport.relay = self
+        transport.relay_is_buffered = self.buffered
         return 0
+
+    def replace(self):
+        """Puts another relay in this one's place, as the program's new protocol is of the other kind (buffered or not)."""
+        cdef RelayProtocol relay = relay_for(self.queue, self.transport.protocol)
+        relay.put_below(self.transport)
+        self.transport.lower.set_protocol(relay)
 
     def connection_made(self, lower, /):
         cdef Transport transport = self.transport
@@ -85,16 +86,16 @@ cdef class RelayProtocol(LowerProtocol):
         if self.sock is not None:
             sock, self.sock = self.sock, None
             endpoint = endpoint_of(sock)
-            if endpoint is not None or self.origin.stdlib and overrides_data_calls(self.origin, sock):
+            if endpoint is not None or overrides_data_calls(self.queue, sock):
                 begin_with(transport, sock, endpoint)
             else:
                 begin_without(transport, self.session)
         else:
             begin_without(transport, self.session)
-        if transport.kernel_because is not None:
-            transport.stay_on_kernel(transport.kernel_because)
+        if transport.kernel_because:
+            stay_on_kernel(transport, transport.kernel_because)
         run_in_context(transport, self.protocol.connection_made, transport)
-        transport.note_context()
+        note_context(transport)
 
     def connection_lost(self, error, /):
         """The kernel connection has ended. Delivers what the peer had sent before, unless reading is paused: a reset discards
@@ -104,19 +105,21 @@ cdef class RelayProtocol(LowerProtocol):
             return
         if transport.entered and transport.reading:
             drain(transport)
-        transport.closing = transport.lost = True
+        transport.state = LOST
         if transport.endpoint is None and transport.session is not None:
             transport.session.note(transport.operations)
         transport.session = None
-        transport.end_endpoint()
-        transport.drop_backlog()
+        end_endpoint(transport)
+        drop_backlog(transport)
         wake_waiters(transport)
         if transport.clients is not None:
             transport.clients.discard(transport)
         try:
             run_in_context(transport, transport.protocol.connection_lost, error)
         finally:
-            transport.forget_protocol()
+            # No reference cycle is left.
+            transport.protocol = transport.data_received = transport.get_buffer = transport.buffer_updated = None
+            transport.late = transport.relay = transport.write_to_lower = None
 
     def data_received(self, data, /):
         """Receives bytes of the kernel's stream: the program's data or, after the switch, doorbell bytes."""
@@ -130,8 +133,8 @@ cdef class RelayProtocol(LowerProtocol):
             if late:
                 deliver_late(transport, late)
         else:
-            transport.note_read()
-            if not transport.closing:
+            note_read(transport)
+            if transport.state == OPEN:
                 deliver(transport, data)
 
     cdef Py_ssize_t account(self, Py_ssize_t count, Py_ssize_t *behind) except -1:
@@ -142,12 +145,12 @@ cdef class RelayProtocol(LowerProtocol):
         cdef int64_t mine = fs_account_read(&transport.endpoint.c, count, &late)
         behind[0] = <Py_ssize_t>late
         if mine < 0:
-            transport.fail(mine)
+            fail(transport, mine)
             return 0
         if mine < count:
             hold_lower(transport)
         if mine < count or fs_switch_reached(&transport.endpoint.c):
-            transport.origin.queue.activate(transport)
+            transport.queue.activate(transport)
         return mine
 
     def eof_received(self):
@@ -155,18 +158,18 @@ cdef class RelayProtocol(LowerProtocol):
         read to its end."""
         cdef Transport transport = self.transport
         if not transport.entered:
-            if transport.closing or transport.ended:  # uvloop may call this twice
-                return not transport.closing
+            if transport.state != OPEN or transport.ended:  # uvloop may call this twice
+                return transport.state == OPEN
             transport.ended = True
             keep = ask_to_keep_open(transport)
-            if not keep:
-                transport.closing = True
+            if not keep and transport.state == OPEN:
+                transport.state = CLOSING
             return keep
         transport.lower_ended = True
         if transport.reading:
             drain(transport)
         if transport.backlog_size:
-            transport.origin.queue.watch(transport)
+            transport.queue.watch(transport)
         return True
 
     def pause_writing(self):
@@ -185,19 +188,7 @@ cdef class BufferedRelay(RelayProtocol):
 
     def get_buffer(self, hint, /):
         cdef Transport transport = self.transport
-        if not self.origin.stdlib:
-            # uvloop handles errors itself after this call. Its transport must not be closed inside the call.
-            buffer = run_in_context(transport, transport.get_buffer, hint)
-        else:
-            try:
-                buffer = run_in_context(transport, transport.get_buffer, hint)
-                if not len(buffer):
-                    raise RuntimeError("get_buffer() returned an empty buffer")
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                fatal(transport, error, "Fatal error: protocol.get_buffer() call failed.")
-                raise ConnectionAbortedError  # so that nothing is read; the loop's transport has ended and ignores the error
+        buffer = buffer_for_lower(transport, hint)
         if transport.entered:
             self.buffer = buffer  # bytes of a peer that falls back may have to be kept for later
         return buffer
@@ -213,11 +204,17 @@ cdef class BufferedRelay(RelayProtocol):
                 late = bytes(filled[len(filled) - behind :])
             filled.release()
         else:
-            transport.note_read()
-        if count and not transport.closing:
+            note_read(transport)
+        if count and transport.state == OPEN:
             call_buffer_updated(transport, count)
         if late is not None:
             deliver_late(transport, late)
+
+
+class BufferedRelayProtocol(BufferedRelay, _BufferedProtocol):
+    """The relay below a BufferedProtocol. asyncio checks the base class."""
+
+    __slots__ = ()
 
 
 # ---- a connection that is made of a socket object -------------------------------------------------------------
@@ -231,19 +228,18 @@ cdef Endpoint endpoint_of(sock):
     return None if endpoint is None or fs_has_ended(&(<Endpoint>endpoint).c) else endpoint
 
 
-cdef bint overrides_data_calls(LoopContext origin, sock) except -1:
-    """Returns true if the socket's class or the object overrides recv or send. The stdlib loop's transport must then keep
-    calling these methods."""
-    cdef tuple plain = origin.policy.PLAIN_SOCKETS
+cdef bint overrides_data_calls(CompletionQueue queue, sock) except -1:
+    """Returns true if the socket's class or the object overrides recv or send, and the loop's transport calls these methods: on
+    the stdlib's loops. It must then keep calling them."""
     kind = type(sock)
-    if kind is plain[0] or kind is plain[1]:
+    if queue.kind == UVLOOP or kind is socket_class or kind is plain_class:
         return False
     own = getattr(sock, "__dict__", ())
     for name in ("recv", "recv_into", "send", "sendmsg"):
         if name in own:
             return True
         method = getattr(kind, name, None)
-        if method is not getattr(plain[0], name) and method is not getattr(plain[1], name):
+        if method is not getattr(socket_class, name) and method is not getattr(plain_class, name):
             return True
     return False
 
@@ -253,34 +249,36 @@ cdef int begin_without(Transport transport, SessionStats session) except -1:
     transport.session = session
     transport.acts_at = count_beginning(session)
     if may_look_later(transport.acts_at):
-        transport.last_standing = transport.origin.policy.UNPAID
+        transport.reason = FS_REASON_UNPAID
     return 0
 
 
 cdef int begin_with(Transport transport, sock, Endpoint endpoint) except -1:
     """Starts a connection of a socket object with an endpoint, or of a class that overrides recv or send."""
-    cdef object stays = None, error = None
-    if transport.origin.stdlib and overrides_data_calls(transport.origin, sock):
-        stays = transport.origin.policy.OVERRIDDEN
+    cdef object error = None
+    cdef int stays = 0
+    if overrides_data_calls(transport.queue, sock):
+        stays = FS_REASON_OVERRIDDEN
     elif fs_is_attached(&endpoint.c):
         try:
-            transport.origin.queue.admit(endpoint)
+            transport.queue.admit(endpoint)
         except OSError as failure:  # the queue has no descriptor, so nothing can wait for the ring
-            stays, error = transport.origin.policy.RESOURCES, failure
-    if stays is None:
+            stays, error = FS_REASON_RESOURCES, failure
+    if not stays:
         # The loop's transport calls the object's methods, which must use the kernel from now on.
         if getattr(sock, "_endpoint", None) is endpoint:
             sock._endpoint = None
-        return transport.take_over(endpoint)
+        return take_over(transport, endpoint)
     if endpoint is None:
         begin_without(transport, None)
-    elif not transport.origin.policy.leave(endpoint, stays) and error is not None:
-        # The object stays on the ring. A transport that uses the descriptor would read past the ring.
-        if not transport.origin.stdlib:
-            transport.drive(endpoint)
+    else:
+        decide_tcp(endpoint, stays)
+        if not path_events.leave(endpoint) and error is not None and transport.queue.kind == UVLOOP:
+            # The object stays on the ring. A transport that uses the descriptor would read past the ring.
+            drive(transport, endpoint)
             transport._force_close(error)
             return 0
-    return transport.stay_on_kernel(stays)
+    return stay_on_kernel(transport, stays)
 
 
 # ---- connections that may move -------------------------------------------------------------------------------
@@ -299,13 +297,21 @@ def may_move(sock):
     return (family == AF_INET or family == AF_INET6) and may_begin()
 
 
-cpdef LoopContext origin_of(loop, new_origin):
-    """Returns the state shared by the transports of a loop. `new_origin(loop)` creates it at the first connection."""
+cdef CompletionQueue queue_of(loop):
+    """Returns the completion queue of a loop. Creates it at the loop's first connection."""
     # Not through loop.__dict__: using it slows down the object's attributes (Python 3.11 and later).
-    origin = getattr(loop, "_fastsock_origin", None)
-    if origin is None:
-        origin = loop._fastsock_origin = new_origin(loop)
-    return origin
+    queue = getattr(loop, "_fastsock_queue", None)
+    if queue is None:
+        queue = loop._fastsock_queue = CompletionQueue(loop)
+    return queue
+
+
+def close_queue(loop):
+    """Closes the loop's completion queue, if it has one. Called before the loop is closed."""
+    queue = getattr(loop, "_fastsock_queue", None)
+    if queue is not None:
+        del loop._fastsock_queue
+        queue.close()
 
 
 # ---- uvloop: connections are made natively, inside the methods that a program calls --------------------------
@@ -317,19 +323,19 @@ cdef class RelayFactory:
     object of the connection, if the program gave one. `port`: the port to connect to; None for accepted connections, which
     belong to one service."""
 
-    cdef LoopContext origin
+    cdef CompletionQueue queue
     cdef object protocol_factory
     cdef object sock
     cdef SessionStats session
 
-    def __cinit__(self, LoopContext origin not None, protocol_factory, sock=None, port=None):
-        self.origin = origin
+    def __cinit__(self, loop, protocol_factory, sock=None, port=None):
+        self.queue = queue_of(loop)
         self.protocol_factory = protocol_factory
         self.sock = sock
         self.session = stats_of_port(port) if type(port) is int and 0 < port < 65536 else SessionStats()
 
     def __call__(self):
-        return new_relay(self.origin, self.protocol_factory(), None, self.sock, self.session)
+        return new_relay(self.queue, self.protocol_factory(), self.sock, self.session)
 
 
 cdef class ConnectionFactory(RelayFactory):
@@ -349,25 +355,25 @@ async def made_above(connecting, ConnectionFactory factory):
     except BaseException:
         # For example cancelled after connection_made: uvloop has closed the descriptor without calling the protocol.
         if factory.relay is not None and factory.relay.transport is not None:
-            factory.relay.transport.end_endpoint()
+            end_endpoint(factory.relay.transport)
         raise
     return factory.relay.transport, factory.relay.protocol
 
 
-def connecting(original, secured, new_origin):
+def connecting(original, secured):
     """Returns a wrapper of uvloop's create_connection. `original`: uvloop's method. `secured`: the method for connections
-    with TLS. `new_origin`: see origin_of."""
+    with TLS."""
 
     @cython.binding(True)
     def create_connection(self, protocol_factory, host=None, port=None, **options):
         if not may_begin():
             return original(self, protocol_factory, host, port, **options)
         if not options:
-            factory = ConnectionFactory(origin_of(self, new_origin), protocol_factory, None, port)
+            factory = ConnectionFactory(self, protocol_factory, None, port)
             return made_above(original(self, factory, host, port), factory)
         if options.get("ssl"):
             return secured(self, protocol_factory, host, port, **options)
-        factory = ConnectionFactory(origin_of(self, new_origin), protocol_factory, options.get("sock"), port)
+        factory = ConnectionFactory(self, protocol_factory, options.get("sock"), port)
         return made_above(original(self, factory, host, port, **options), factory)
 
     return create_connection
@@ -384,8 +390,8 @@ cdef SessionStats sessions_of(server):
     return found
 
 
-def making_of_socket(original, new_origin):
-    """Returns a wrapper of the stdlib loops' _make_socket_transport. `new_origin`: see origin_of."""
+def making_of_socket(original):
+    """Returns a wrapper of the stdlib loops' _make_socket_transport."""
 
     @cython.binding(True)
     def _make_socket_transport(self, sock, protocol, *arguments, **options):
@@ -394,7 +400,7 @@ def making_of_socket(original, new_origin):
         if not may_move(sock):
             return original(self, sock, protocol, *arguments, **options)
         server = options.get("server")
-        relay = new_relay(origin_of(self, new_origin), protocol, None, sock, None if server is None else sessions_of(server))
+        relay = new_relay(queue_of(self), protocol, sock, None if server is None else sessions_of(server))
         lower = original(self, sock, relay, *arguments, **options)
         transport = relay.above(lower)
         # From Python 3.13 on, a server keeps its transports, to close them. Give it ours.

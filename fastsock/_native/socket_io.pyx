@@ -13,8 +13,8 @@ from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.core_rendezvous cimport fs_is_searching
-from fastsock._native.socket_lifecycle cimport facade, is_nonblocking, means, timeout_of_caller
-from fastsock._native.registry cimport is_undecided, operate
+from fastsock._native.socket_lifecycle cimport is_nonblocking, means, timeout_of_caller
+from fastsock._native.registry cimport is_undecided, operate, path_events
 
 from os import pread as os_pread
 
@@ -46,7 +46,7 @@ cdef fail(Endpoint endpoint, int64_t result):
     if result == FS_TIMED_OUT:
         raise TimeoutError("timed out")
     if result == FS_VIOLATED:
-        facade._report_violation(endpoint, endpoint.reset())
+        path_events.report_violation(endpoint, endpoint.reset())
         result = -ECONNRESET
     errno = <int>-result
     PyErr_SetFromErrno(OSError)

@@ -7,8 +7,9 @@ from fastsock._native.core cimport fs_is_closed
 from fastsock._native.endpoint cimport Endpoint
 from fastsock._native.registry cimport operate
 
-cdef PyTypeObject *facade_struct
-cdef object facade  # the class fastsock.socket, which also has the callbacks
+cdef PyTypeObject *socket_type
+cdef object socket_class  # fastsock.socket, which also has the callbacks
+cdef object plain_class   # the stdlib's class
 cdef Py_ssize_t endpoint_slot
 cdef Py_ssize_t timeout_slot
 cdef int refuse(object sock) except -1
@@ -21,7 +22,7 @@ cdef bint is_nonblocking(object caller, Endpoint endpoint) except -1
 cdef inline int check(object sock) except -1:
     """Raises TypeError unless `sock` is a fastsock.socket. A method called through the class may get any object, without these
     slots."""
-    return 0 if PyObject_TypeCheck(sock, facade_struct) else refuse(sock)
+    return 0 if PyObject_TypeCheck(sock, socket_type) else refuse(sock)
 
 
 cdef inline object slot(object sock, Py_ssize_t offset):

@@ -13,8 +13,7 @@ _Address: TypeAlias = tuple[Any, ...] | str | ReadableBuffer
 def install(type: type[socket]) -> None:
     """Sets the class fastsock.socket, whose slots this module reads and writes. Raises TypeError if slots are missing. The class
     also provides: `_is_tls(sock)`, true for a TLS socket; `_NOTED`, the (level, option) pairs reported to `_note_option`;
-    `_give_back()`, which frees descriptors if the program has none left and returns true if there were any;
-    `_leave_rights(ancdata)`, called before ancillary data is sent; `_report_violation(endpoint, cause)`."""
+    `_leave_rights(ancdata)`, called before ancillary data is sent."""
 
 def may_move(self: socket) -> bool:
     """Returns true if the socket's connection may move: TCP over IP, no TLS, and fastsock is enabled. Raises TypeError if it is

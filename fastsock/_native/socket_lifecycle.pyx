@@ -14,7 +14,9 @@ from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint, by_descriptor
 from fastsock._native.core_rendezvous cimport FS_THREAD_LATER
 from fastsock._native.session_stats cimport SessionStats, stats_of_port
-from fastsock._native.registry cimport begin_undecided, begin_when_connected, find, prepare_to_sleep, may_begin
+from fastsock._native.registry cimport (
+    begin_undecided, begin_when_connected, find, give_back_descriptors, may_begin, prepare_to_sleep,
+)
 
 import socket as stdlib
 import _socket
@@ -45,8 +47,8 @@ cdef extern from "<netinet/in.h>":
 cdef enum:
     NOTED_MOST = 32
 
-cdef PyTypeObject *facade_struct = NULL
-cdef object facade = None
+cdef PyTypeObject *socket_type = NULL
+cdef object socket_class = None
 cdef object plain_class = None  # the stdlib's class
 cdef Py_ssize_t endpoint_slot = 0
 cdef Py_ssize_t timeout_slot = 0
@@ -75,15 +77,15 @@ cdef object default_timeout = _socket.getdefaulttimeout
 cdef object KERNEL_FAMILY = stdlib.AF_INET
 cdef object KERNEL_TYPE = stdlib.SOCK_STREAM
 cdef tuple NO_LIMITS = (0, 0)
-cdef int noted[2 * NOTED_MOST]  # facade._NOTED as alternating levels and options
+cdef int noted[2 * NOTED_MOST]  # socket_class._NOTED as alternating levels and options
 cdef int noted_count = 0
 
 
 def install(type):
     """Sets the class fastsock.socket, whose slots this module reads and writes (see the stub file)."""
-    global facade, plain_class, facade_struct, endpoint_slot, timeout_slot, limits_slot, handed_out_slot, noted_count
-    facade, plain_class = type, type.__base__
-    facade_struct = <PyTypeObject *>type
+    global socket_class, plain_class, socket_type, endpoint_slot, timeout_slot, limits_slot, handed_out_slot, noted_count
+    socket_class, plain_class = type, type.__base__
+    socket_type = <PyTypeObject *>type
     endpoint_slot = fs_slot_offset(type, b"_endpoint")
     timeout_slot = fs_slot_offset(type, b"_timeout_ns")
     limits_slot = fs_slot_offset(type, b"_buffer_limits")
@@ -153,7 +155,7 @@ def may_move(self):
     check(self)
     return (member(self, family_member) in (AF_INET, AF_INET6) and member(self, type_member) == SOCK_STREAM
             and member(self, protocol_member) in (0, IPPROTO_TCP) and may_begin()
-            and (type(self) is facade or not facade._is_tls(self)))
+            and (type(self) is socket_class or not socket_class._is_tls(self)))
 
 
 cpdef Endpoint new_endpoint(self):
@@ -235,7 +237,7 @@ def init(self, family=-1, type=-1, proto=-1, fileno=None):
     try:
         kernel_init(self, family, type, proto, fileno)
     except OSError as error:
-        if error.errno not in (EMFILE, ENFILE) or not facade._give_back():
+        if error.errno not in (EMFILE, ENFILE) or not give_back_descriptors():
             raise
         kernel_init(self, family, type, proto, fileno)
     self._io_refs = 0
@@ -350,7 +352,7 @@ def setsockopt(self, level, option, *arguments):
 
 
 cdef bint is_noted(int level, int option) except -1:
-    """Returns true if an option is in facade._NOTED."""
+    """Returns true if an option is in socket_class._NOTED."""
     cdef int at
     for at in range(noted_count):
         if noted[2 * at] == level and noted[2 * at + 1] == option:
@@ -378,17 +380,17 @@ def accept(self):
         else:
             fd, address = accept_polling(self, endpoint)
     except OSError as error:
-        if error.errno not in (EMFILE, ENFILE) or not facade._give_back():
+        if error.errno not in (EMFILE, ENFILE) or not give_back_descriptors():
             raise
         fd, address = kernel_accept(self)
     made = stdlib.socket
-    if made is not facade and made is not plain_class:
+    if made is not socket_class and made is not plain_class:
         # The program has replaced socket.socket by its own class or function: use that for the accepted socket.
         sock = made(self.family, self.type, self.proto, fileno=fd)
         if default_timeout() is None and kernel_timeout(self):
             sock.setblocking(True)
         return sock, address
-    sock = facade.__new__(facade)
+    sock = socket_class.__new__(socket_class)
     set_slot(sock, endpoint_slot, None)
     set_slot(sock, limits_slot, slot(self, limits_slot))
     set_slot(sock, handed_out_slot, False)

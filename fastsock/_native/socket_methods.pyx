@@ -12,7 +12,7 @@ from cpython.object cimport PyObject
 from fastsock._native.core cimport *
 from fastsock._native.core_ring cimport *
 from fastsock._native.endpoint cimport Endpoint
-from fastsock._native.socket_lifecycle cimport endpoint_of, facade, timeout_of
+from fastsock._native.socket_lifecycle cimport endpoint_of, socket_class, timeout_of
 from fastsock._native.socket_io cimport (
     SEND, SEND_ALL, USE_KERNEL, gathered, has_pending_error, may_be_on_ring, receive, receive_bytes, receive_scattered, transmit_buffer, transmit_file,
     writable_views,
@@ -229,7 +229,7 @@ def sendmsg(self, buffers=MISSING, ancdata=(), flags=0, address=None, /):
                 ancdata = list(ancdata)
             except TypeError:
                 return kernel_sendmsg(self, buffers, ancdata)
-        facade._leave_rights(ancdata)  # it may pass on descriptors of our connections
+        socket_class._leave_rights(ancdata)  # it may pass on descriptors of our connections
     if parse_send(endpoint, flags, &bits):
         if not isinstance(buffers, (list, tuple)):
             try:

@@ -1,21 +1,152 @@
-# The transport for the program's protocol.
+# The transports of an event loop, and the completion queue that polls them. One module, as each needs the other; transport.pyx
+# names its files.
 
+cimport cython
+from libc.stdint cimport int64_t, uint32_t
+
+from fastsock._native.core cimport fs_event_set, fs_receives_on_ring, fs_spin_stats
 from fastsock._native.endpoint cimport Endpoint
-from fastsock._native.loop_connection cimport LoopConnection
+from fastsock._native.session_stats cimport SessionStats
+
+cdef enum LoopKind:
+    STDLIB_LOOP
+    UVLOOP
+
+cdef enum TransportState:
+    OPEN
+    CLOSING  # no more data is delivered; what was written before is still sent
+    LOST     # the protocol was told
 
 
-cdef class Transport(LoopConnection):
-    cdef int note_read(self) except -1
-    cdef bint acts(self) noexcept
-    cdef int note_context(self) except -1
-    cdef int operate(self) except -1
-    cdef int begin(self) except -1
-    cdef int drive(self, Endpoint endpoint) except -1
-    cdef int take_over(self, Endpoint endpoint) except -1
-    cdef int enter(self) except -1
-    cdef bint sends_on_ring(self) noexcept
-    cdef bint is_dead(self) noexcept
+@cython.final
+cdef class CompletionQueue:
+    cdef object __weakref__
+    cdef object loop
+    cdef LoopKind kind
+    cdef object call_soon
+    cdef object poll_method
+    cdef object context       # an empty one, for the queue's own callbacks
+    cdef fs_event_set *set    # NULL until the first connection attaches
+    cdef Transport inside     # during a sweep: the transport whose context is entered
+    cdef object ready         # the loop's deque of ready callbacks
+    cdef list active
+    cdef list seen            # transports that had data or credits at the last look
+    cdef readonly set begun   # transports with an endpoint
+    cdef bint scheduled       # `poll` will be called
+    cdef bint stale           # `active` contains transports that are no longer active
+    cdef bint closed
+    cdef set watched          # transports with a backlog whose kernel stream has ended: no event would report the peer's death
+    cdef object probe_timer
+    cdef fs_spin_stats spin_stats
+    cdef int64_t writes       # number of writes to the ring: shows if a protocol answered from its callback
+    cdef int64_t quiet_since  # monotonic ns; 0: the last sweep delivered something
+    cdef int64_t left_at
+    cdef int64_t spun         # ns polled in this wait
+    cdef int64_t budget       # ns of polling allowed in this wait, which began at quiet_since
+
+    cdef int make_set(self) except -1
+    cdef int enter(self, Transport transport) except -1
+    cdef void forget(self, Transport transport) noexcept
+    cdef int activate(self, Transport transport) except -1
+    cdef int schedule_poll(self) except -1
+    cdef void deactivate(self, Transport transport) noexcept
+    cdef bint leave_to_set(self, Transport transport) except -1
+    cdef int watch(self, Transport transport) except -1
+    cdef int take_hints(self, list woken) except -1
+    cdef int sleep(self) except -1
+    cdef bint sweep_all(self) except -1
+    cdef int step_into(self, Transport transport) except -1
+    cdef int step_out(self) except -1
+    cdef bint sweep_while_answered(self) except -1
+    cdef uint32_t peer_processor(self) noexcept
+    cdef bint answer_comes(self) noexcept
+    cdef int look(self, int64_t now) except -1
+    cdef bint deliver_seen(self, int64_t now, bint *unanswered) except -1
+    cdef void drop_inactive(self) noexcept
+    cdef bint spin(self, int64_t until) except -1
+    cdef int arm_all(self) except -1
+
+
+@cython.final
+cdef class Transport:
+    cdef object __weakref__
+    cdef dict __dict__
+    cdef CompletionQueue queue
+    cdef readonly object lower        # the loop's own transport
+    cdef object write_to_lower        # its method write; set when the connection is busy
+    cdef object clients               # the set of a server that may close this transport, or None
+    cdef TransportState state
+    # the program's protocol and its methods
+    cdef object protocol
+    cdef object data_received
+    cdef object get_buffer            # None: not a BufferedProtocol
+    cdef object buffer_updated
+    cdef object context               # the context for calls of the protocol
+    cdef bint in_context              # after the move we enter `context` for calls of the protocol; before, the loop does
+    cdef object relay                 # the protocol of `lower` (relay_protocol.pyx)
+    cdef bint relay_is_buffered
+    # the connection
+    cdef Endpoint endpoint            # None before the connection is busy, and after its end
+    cdef SessionStats session         # statistics of the service's sessions, or None
+    cdef readonly int64_t operations
+    cdef int64_t acts_at              # number of operations from which on an operation does more than count; INT64_MAX: never
+    cdef int reason                   # FS_REASON_*: why a connection without an endpoint is on kernel TCP
+    cdef int kernel_because           # FS_REASON_*: why it may not move; 0: it may
+    cdef tuple last_info              # Endpoint.standing of an ended endpoint, or None
+    # as the queue sees it
+    cdef bint entered                 # on the ring: the queue has this transport
+    cdef bint active
+    cdef int64_t last_event
+    # receiving
+    cdef bint reading                 # state of pause_reading and resume_reading
+    cdef bytes late                   # bytes of a peer that fell back to kernel TCP, kept while reading is paused
+    cdef bint lower_held              # the lower transport does not read, because of the peer's plug
+    cdef bint lower_ended             # the kernel's end of stream was read
+    cdef bint ended                   # the protocol's eof_received was called
+    # sending
+    cdef object backlog               # deque of bytes that had no room on the ring; None until the first
+    cdef size_t backlog_size          # bytes in it that were not sent
+    cdef Py_ssize_t first_sent        # bytes of its first piece that were sent
+    cdef bint lower_paused            # the lower transport has called pause_writing
+    cdef bint protocol_paused         # the program's protocol was told to pause (update_paused)
+    cdef bint credit                  # credit for the backlog was seen when the loop was about to sleep
+    cdef bint flushing                # during the call of resume_writing
+    cdef bint write_ended
+    cdef public bint sends_file       # so the connection may not move, and the program may not write
+    cdef list waiters                 # futures that wait until bytes are sent, or None
+    # what the program has asked for
+    cdef object shown_socket          # the result of get_extra_info("socket")
+    cdef bint handed_out              # the descriptor's number was handed out
+
     cdef object write_other(self, data)
     cdef object write_lower(self, data)
     cdef int use_protocol(self, protocol, bint buffered) except -1
-    cdef void forget_protocol(self) noexcept
+
+
+cdef inline bint receives_on_ring(Transport self) noexcept:
+    return self.endpoint is not None and fs_receives_on_ring(&self.endpoint.c)
+
+
+# loop_kinds.pxi
+cdef bint is_buffered(CompletionQueue queue, protocol)
+cdef object buffer_for_lower(Transport self, hint)
+# transport_path.pxi
+cdef int note_read(Transport self) except -1
+cdef int note_context(Transport self) except -1
+cdef int take_over(Transport self, Endpoint endpoint) except -1
+cdef int drive(Transport self, Endpoint endpoint) except -1
+cdef int stay_on_kernel(Transport self, int reason) except -1
+cdef int fail(Transport self, int64_t result) except -1
+cdef int end_endpoint(Transport self) except -1
+cdef int drop_backlog(Transport self) except -1
+# transport_io.pxi
+cdef int drain(Transport self) except -1
+cdef int deliver_late(Transport self, bytes data) except -1
+cdef int hold_lower(Transport self) except -1
+cdef int update_paused(Transport self) except -1
+cdef int wake_waiters(Transport self) except -1
+# protocol_calls.pxi
+cdef int deliver(Transport self, data) except -1
+cdef int call_buffer_updated(Transport self, Py_ssize_t count) except -1
+cdef object run_in_context(Transport self, method, argument)
+cdef bint ask_to_keep_open(Transport self) except -1

@@ -1,17 +1,57 @@
-"""The transport for the program's protocol, on kernel TCP or on the ring, for all loops."""
+"""The transport for the program's protocol, on kernel TCP or on the ring, for all loops, and the completion queue of a loop."""
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, final
 
-from fastsock._native.loop_connection import LoopConnection
+from fastsock._native.endpoint import Endpoint
 from typing_extensions import Buffer
 
-class Transport(LoopConnection):
+@final
+class CompletionQueue:
+    """Polls the active connections of an event loop, delivers their data, and arms idle connections."""
+
+    def __new__(cls, loop: asyncio.AbstractEventLoop) -> CompletionQueue: ...
+    @property
+    def epoll(self) -> int:
+        """The descriptor of the event set, which the loop polls; -1 if there is none yet."""
+    @property
+    def begun(self) -> set[Transport]:
+        """Transports with an endpoint."""
+    def admit(self, endpoint: Endpoint, /) -> None:
+        """Allocates a slot in the event set, before the endpoint attaches. Raises OSError if that fails."""
+    def keep_late(self, slot: int, data: bytes, /) -> None:
+        """Passes bytes to the transport in this slot, whose connection falls back to kernel TCP: they come before the
+        bytes in the kernel's queue."""
+    def dismiss(self, endpoint: Endpoint, /) -> None:
+        """Frees the endpoint's slot: the endpoint failed to attach, or ends."""
+    def close(self) -> None:
+        """Ends the loop's connections. Called before the loop is closed."""
+    def wake(self) -> None:
+        """The loop's callback for the event set's descriptor: an armed connection has data or room."""
+    def probe(self) -> None:
+        """The timer callback: checks the peers of half-closed connections with a backlog."""
+    def poll(self) -> None:
+        """The queue's callback in each iteration of the loop, while a connection is active."""
+
+@final
+class Transport:
     """A connection of a loop, on kernel TCP or on the ring. Has the methods of asyncio.Transport."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Raises TypeError: only event loops create transports."""
+    @property
+    def lower(self) -> Any:
+        """The loop's own transport."""
+    @property
+    def operations(self) -> int:
+        """Number of reads and writes while the connection is on kernel TCP."""
+    sends_file: bool
+    """True while a file is sent: the connection may not move, and the program may not write."""
+    def is_closing(self) -> bool: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def _force_close(self, error: BaseException | None) -> None: ...
     def deliver_kept(self) -> None:
         """Delivers the bytes in `late`. A callback of the loop; the lower transport is paused until then."""
     def pause_reading(self) -> None: ...
@@ -50,11 +90,17 @@ class Transport(LoopConnection):
     def _protocol_paused(self) -> bool: ...
     @property
     def _paused(self) -> bool: ...
-
-class StdlibTransport(Transport):
-    """The transport on a stdlib loop. isinstance() treats it as an asyncio.Transport."""
-
-    @property
-    def _start_tls_compatible(self) -> bool: ...
     @property
     def _eof(self) -> bool: ...
+    _protocol: Any
+    # Attributes of the loop's own transport:
+    _sock: Any
+    _sock_fd: Any
+    _extra: Any
+    _server: Any
+    _loop: Any
+    _conn_lost: Any
+    _buffer: Any
+    _empty_waiter: Any
+    _sendfile_compatible: Any
+    _start_tls_compatible: Any

@@ -3,199 +3,112 @@
 
 The loop's own TCP transport handles a connection until it is busy and both ends use fastsock. The protocol of that
 transport is a `RelayProtocol`; the program's protocol gets our transport. After the move the program's bytes go through the
-ring, and the loop's transport only watches the kernel connection. This file has the move to the ring and the methods of
-asyncio.Transport.
+ring, and the loop's transport only watches the kernel connection.
+
+This file has the methods of asyncio.Transport. The files that it includes have functions that take a transport, and the
+completion queue. Everything here is used by the loop's thread only.
 """
 
-from libc.stdint cimport INT64_MAX, int64_t
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+cimport cython
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 
-from fastsock._native.transport_io cimport deliver_late, end_sending, post, receive, send_backlog, update_paused
-from fastsock._native.core_control cimport FS_LISTING_WAITING, fs_set_register
+from fastsock._native.connection_info cimport info_of, reason_texts
 from fastsock._native.core cimport *
+from fastsock._native.core_control cimport FS_LISTING_WAITING, fs_reoffer_pages, fs_set_register
+from fastsock._native.core_rendezvous cimport FS_REASON_ENDING, FS_REASON_FEW, FS_REASON_HANDED_OUT, fs_count_changed
 from fastsock._native.core_ring cimport *
-from fastsock._native.endpoint cimport Endpoint
+from fastsock._native.endpoint cimport Endpoint, totals, unpin
+from fastsock._native.registry cimport (
+    acts_again_at, begin_search, decide_tcp, note_connected, operate, path_events, prepare_to_sleep,
+)
 from fastsock._native.transport_socket cimport show
-from fastsock._native.loop_connection cimport LoopConnection, fatal, is_buffered, receives_on_ring
-from fastsock._native.registry cimport acts_again_at, prepare_to_sleep, note_connected, operate
 
+import contextvars as _contextvars
+import gc as _gc
+import os as _os
+from asyncio import BaseEventLoop as _BaseEventLoop
+from asyncio import BufferedProtocol as _BufferedProtocol
+from asyncio import Protocol as _Protocol
 from asyncio import Transport as _AsyncioTransport
+from asyncio.log import logger as _log
+from collections import deque as _deque
 from errno import EPIPE as _EPIPE
-from os import strerror as _strerror
 
-cdef extern from "Python.h":
-    object PyContext_CopyCurrent()
-
-
-cdef int check_type(data) except -1:
-    """Raises TypeError like the stdlib's transports."""
-    if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
-    return 0
+include "loop_kinds.pxi"
+include "protocol_calls.pxi"
+include "transport_path.pxi"
+include "transport_io.pxi"
+include "completion_queue.pxi"
 
 
-cdef class Transport(LoopConnection):
-    """A connection of a loop, on kernel TCP or on the ring, with the methods of asyncio.Transport. `LoopConnection` has its end.
+@cython.final
+cdef class Transport:
+    """A connection of a loop, on kernel TCP or on the ring, with the methods of asyncio.Transport.
 
     Raises the same exceptions as the loop's own transports. `write` never blocks: data without room on the ring goes to
     `backlog`.
     """
 
+    def __cinit__(self):
+        self.acts_at = INT64_MAX
+        self.reason = FS_REASON_FEW
+        self.reading = True
+
     def __init__(self):
         raise TypeError("the methods of event loops make transports")
 
     def __repr__(self):
-        state = "closed" if self.lost else "closing" if self.closing else "open"
-        return f"<{type(self).__name__} {state} path={self.path().path} {self.lower!r}>"
+        state = "closed" if self.state == LOST else "closing" if self.state == CLOSING else "open"
+        return f"<Transport {state} path={self.path().path} {self.lower!r}>"
 
-    # ---- from the kernel to the ring ---------------------------------------------------------------------
+    @property
+    def __class__(self):
+        return class_of(self)
 
-    cdef int note_read(self) except -1:
-        """Counts a read. Called from the loop's transport, so the current context is the protocol's."""
-        self.operations += 1
-        if self.acts():
-            if not self.in_context:
-                self.context = PyContext_CopyCurrent()
-            self.operate()
-        return 0
+    # ---- the end -----------------------------------------------------------------------------------------
 
-    cdef bint acts(self) noexcept:
-        """Returns true if the operation just counted needs a step: not while a published name has no answer yet."""
-        return self.operations >= self.acts_at and (
-            self.endpoint is None or self.endpoint.path.listing_state == NULL or fs_load_relaxed(self.endpoint.path.listing_state) != FS_LISTING_WAITING)
+    def is_closing(self):
+        """Like asyncio.BaseTransport.is_closing."""
+        # If a write of the lower transport fails, it closes and reports that in a later iteration.
+        return self.state != OPEN or (self.lower is not None and not (
+            self.endpoint is not None and fs_sends_on_ring(&self.endpoint.c)) and self.lower.is_closing())
 
-    cdef int note_context(self) except -1:
-        """Keeps a copy of the current context, which is that of the protocol's calls. Later changes on kernel TCP are taken over
-        by the reads with which the connection looks for its peer."""
-        if self.context is None:
-            self.context = PyContext_CopyCurrent()
-        return 0
-
-    cdef int operate(self) except -1:
-        """Counts an operation of a busy connection, and takes the next step to find its peer and to move."""
-        if self.endpoint is None:
-            self.begin()
-            if self.endpoint is None:
-                return 0
-        self.endpoint.path.operations = self.operations - 1
-        try:
-            operate(self.endpoint)
-        except ConnectionResetError as error:
-            self._force_close(error)
-            return 0
-        if self.endpoint is None:
-            return 0
-        if fs_is_attached(&self.endpoint.c):
-            self.acts_at = 0
-            if not self.entered:
-                self.enter()
-        else:
-            self.acts_at = acts_again_at(self.endpoint)
-        return 0
-
-    cdef int begin(self) except -1:
-        """Gives a busy connection an endpoint, if it can move."""
-        self.acts_at = INT64_MAX
-        self.write_to_lower = self.lower.write
-        self.drive(self.origin.policy.begin(self, self.operations, self.last_standing))
-        if self.endpoint is not None:
-            self.endpoint.session = self.session
-        return 0
-
-    cdef int drive(self, Endpoint endpoint) except -1:
-        cdef fs_call call
-        self.endpoint = endpoint
-        if endpoint is not None:
-            self.acts_at = 0
-            endpoint.queue = self.origin.queue
-            self.origin.queue.begun.add(self)
-            if fs_call_enter(&endpoint.c, &call):  # another thread may close it while this one waits for the lock
-                with nogil:
-                    fs_drive_by_loop(&endpoint.c)
-                endpoint.end(&call)
-        return 0
-
-    cdef int take_over(self, Endpoint endpoint) except -1:
-        """Takes over the endpoint of a socket object. Only this transport uses it from now on. An attached endpoint must have
-        a slot in the queue's event set already."""
-        self.operations = endpoint.path.operations
-        self.drive(endpoint)
-        if fs_is_attached(&endpoint.c):
-            self.enter()
-        else:
-            note_connected(endpoint)
-        return 0
-
-    cdef int enter(self) except -1:
-        if not fs_pin(&self.endpoint.c):
-            return 0  # it has ended, and its memory is freed
-        self.entered = self.in_context = True
-        self.note_context()
-        with nogil:
-            fs_drive_by_loop(&self.endpoint.c)
-        return self.origin.queue.enter(self)
-
-    cdef bint sends_on_ring(self) noexcept:
-        """Returns true if the next bytes go to the ring. Switches to the ring if the peer is ready and the kernel's part is
-        complete."""
-        if not fs_kernel_is_next(&self.endpoint.c):
-            return True
-        if self.sends_file or not fs_may_switch(&self.endpoint.c) or self.lower.get_write_buffer_size():
-            return False
-        return fs_switch_if_ready(&self.endpoint.c)
-
-    # ---- called by the queue -----------------------------------------------------------------------------
-
-    cdef bint something(self) noexcept nogil:
-        if self.reading and not self.ended and not self.closing:
-            if self.lower_ended:
-                return True
-            if fs_receives_on_ring(&self.endpoint.c):
-                if fs_ring_readable(&self.endpoint.c.ring):
-                    return True
-            elif fs_switch_reached(&self.endpoint.c):
-                return True
-        return self.backlog_size != 0 and (self.credit or fs_credit_returned(&self.endpoint.c))
-
-    cdef bint progress(self) except -1:
-        cdef bint any = False
+    def close(self):
+        """Like asyncio.BaseTransport.close: sends the written data first."""
+        if self.state != OPEN:
+            return
+        self.state = CLOSING
+        if self.lower is None:
+            return
         if self.backlog_size:
-            any = send_backlog(self)
-        if self.endpoint is None or self.ended or not self.reading or self.closing:
-            return any
-        if not (self.lower_ended or fs_receives_on_ring(&self.endpoint.c) or fs_switch_reached(&self.endpoint.c)):
-            return any
-        return receive(self, self.lower_ended) or any
+            self.queue.activate(self)  # closes when the backlog is sent
+            return
+        if self.entered:
+            end_endpoint(self)
+        self.lower.close()
 
-    cdef bint arm(self) except -1:
-        if not prepare_to_sleep(self.endpoint):
-            return True
-        fs_set_register(self.origin.queue.set, &self.endpoint.c)
-        if fs_arm_for_loop(&self.endpoint.c, self.reading and not self.ended and not self.closing, self.backlog_size != 0):
-            # Checking has consumed the credits, so fs_credit_returned does not see those that came just before.
-            self.credit = self.backlog_size != 0
-            fs_disarm_receiver(&self.endpoint.c.ring, FS_SET_ASLEEP)
-            return True
-        return False
+    def abort(self):
+        """Like asyncio.WriteTransport.abort."""
+        self._force_close(None)
 
-    cdef int keep_late(self, bytes data) except -1:
-        # The lower transport reads nothing until they are delivered, after the callbacks that are ready now.
-        self.late = data if self.late is None else self.late + data
-        if self.reading:
-            self.lower.pause_reading()
-            self.origin.loop.call_soon(self.deliver_kept, context=self.origin.queue.context)
-        return 0
-
-    cdef bint is_dead(self) noexcept:
-        """Returns true if the loop's transport was closed together with its loop, as uvloop does, and rejects calls."""
-        return not self.origin.stdlib and self.origin.queue.closed
+    def _force_close(self, error):
+        # asyncio's and uvloop's SSLProtocol call this.
+        if self.state == LOST or self.lower is None:
+            return
+        self.state = CLOSING
+        drop_backlog(self)
+        end_endpoint(self)
+        self.lower._force_close(error)
 
     # ---- receiving ---------------------------------------------------------------------------------------
 
     def pause_reading(self):
         """Like asyncio.ReadTransport.pause_reading."""
-        if self.closing or not self.reading:
+        if self.state != OPEN or not self.reading:
             return
         self.reading = False
         if not receives_on_ring(self):
@@ -203,37 +116,37 @@ cdef class Transport(LoopConnection):
 
     def resume_reading(self):
         """Like asyncio.ReadTransport.resume_reading."""
-        if self.is_dead():
+        if is_dead(self):
             return self.lower.resume_reading()
-        if self.closing or self.reading:
+        if self.state != OPEN or self.reading:
             return
         self.reading = True
         if self.late is not None:  # not from here: the protocol may call pause_reading, and this call would undo it
-            self.origin.loop.call_soon(self.deliver_kept, context=self.origin.queue.context)
+            self.queue.loop.call_soon(self.deliver_kept, context=self.queue.context)
         elif not receives_on_ring(self) and not self.lower.is_reading():
             self.lower.resume_reading()
         if self.entered:
-            self.origin.queue.activate(self)
+            self.queue.activate(self)
 
     def deliver_kept(self):
         """Delivers the bytes in `late`. A callback of the loop; the lower transport is paused until then."""
         if self.lower is None or self.late is None or not self.reading:
             return  # resume_reading continues
         deliver_late(self, b"")
-        if self.reading and not self.closing and not self.lower.is_reading():
+        if self.reading and self.state == OPEN and not self.lower.is_reading():
             self.lower.resume_reading()
 
     def is_reading(self):
         """Like asyncio.ReadTransport.is_reading."""
-        return self.reading and not self.closing and (self.origin.stdlib or not self.ended) and not self.is_dead()
+        return self.reading and self.state == OPEN and shows_reading(self)
 
     # ---- sending -----------------------------------------------------------------------------------------
 
     def write(self, data):
         """Like asyncio.WriteTransport.write."""
         # A closing transport still accepts writes from resume_writing: asyncio's TLS sends its close_notify there.
-        if not self.entered or self.lost or self.write_ended or self.sends_file or (
-                not self.backlog_size and not self.flushing and (self.closing or not self.sends_on_ring())):
+        if not self.entered or self.state == LOST or self.write_ended or self.sends_file or (
+                not self.backlog_size and not self.flushing and (self.state != OPEN or not sends_on_ring(self))):
             return self.write_lower(data)
         if PyBytes_CheckExact(data):
             post(self, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
@@ -243,12 +156,10 @@ cdef class Transport(LoopConnection):
     cdef object write_other(self, data):
         """Writes data other than bytes to the ring. Accepts and rejects the same types as the loop's own transport."""
         cdef Py_buffer view
-        if self.origin.stdlib:
-            check_type(data)
+        check_written(self, data)
         if not data:
             return None
-        if not self.origin.stdlib:
-            data = memoryview(data).cast("b")
+        data = view_of(self, data)
         try:
             PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         except BufferError as error:
@@ -262,8 +173,7 @@ cdef class Transport(LoopConnection):
     cdef object write_lower(self, data):
         """Writes to the loop's own transport, which may also ignore or reject the data."""
         if self.write_ended or self.sends_file:
-            if self.origin.stdlib:
-                check_type(data)
+            check_written(self, data)
             if self.write_ended:
                 raise RuntimeError("Cannot call write() after write_eof()")
             raise RuntimeError("unable to write; sendfile is in progress")
@@ -272,26 +182,23 @@ cdef class Transport(LoopConnection):
         else:
             self.lower.write(data)
         self.operations += 1
-        if self.acts() and not self.closing:
-            self.operate()
+        if acts(self) and self.state == OPEN:
+            take_next_step(self)
         return None
 
     def write_file(self, bytes data not None):
         """Writes bytes of a file. Raises after write_eof, like the kernel's sendfile; the connection stays open."""
         if self.write_ended:
-            raise BrokenPipeError(_EPIPE, _strerror(_EPIPE))
-        if self.entered and (self.backlog_size or self.sends_on_ring()):
+            raise BrokenPipeError(_EPIPE, _os.strerror(_EPIPE))
+        if self.entered and (self.backlog_size or sends_on_ring(self)):
             post(self, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         else:
             self.lower.write(data)
 
     def writelines(self, list_of_data):
         """Like asyncio.WriteTransport.writelines: sends one message."""
-        if not self.origin.stdlib:
-            if self.write_ended:
-                raise RuntimeError("Cannot call writelines() after write_eof()")
-            if self.is_dead() or (self.closing and not self.backlog_size):
-                return self.lower.writelines(list_of_data)
+        if lines_go_below(self):
+            return self.lower.writelines(list_of_data)
         self.write(b"".join(list_of_data))
 
     def can_write_eof(self):
@@ -300,11 +207,10 @@ cdef class Transport(LoopConnection):
 
     def write_eof(self):
         """Like asyncio.WriteTransport.write_eof."""
-        if self.closing and not self.origin.stdlib:
-            if not self.backlog_size:
-                self.lower.write_eof()  # raises after the end
-            self.write_ended = True
-        if self.closing or self.write_ended:
+        if self.state != OPEN:
+            write_eof_when_closing(self)
+            return
+        if self.write_ended:
             return
         self.write_ended = True
         if not self.backlog_size:
@@ -332,15 +238,14 @@ cdef class Transport(LoopConnection):
 
     def set_protocol(self, protocol):
         """Like asyncio.BaseTransport.set_protocol."""
-        if protocol is None and not self.origin.stdlib:
-            raise TypeError("protocol is required")
-        self.use_protocol(protocol, is_buffered(self.origin, protocol))
-        if not self.lost and (self.get_buffer is not None) != self.relay.buffered:
-            self.relay.replace(protocol)
+        check_protocol(self, protocol)
+        self.use_protocol(protocol, is_buffered(self.queue, protocol))
+        if self.state != LOST and (self.get_buffer is not None) != self.relay_is_buffered:
+            self.relay.replace()
             if not self.reading and not receives_on_ring(self):
                 self.lower.pause_reading()  # uvloop resumes reading with a new protocol
         if self.entered:
-            self.origin.queue.activate(self)
+            self.queue.activate(self)
 
     cdef int use_protocol(self, protocol, bint buffered) except -1:
         self.protocol = protocol
@@ -352,11 +257,6 @@ cdef class Transport(LoopConnection):
             self.get_buffer = self.buffer_updated = None
             self.data_received = getattr(protocol, "data_received", None)
         return 0
-
-    cdef void forget_protocol(self) noexcept:
-        """Drops references after the connection is lost, so that no reference cycle is left."""
-        self.protocol = self.data_received = self.get_buffer = self.buffer_updated = self.late = None
-        self.relay = self.write_to_lower = None
 
     def get_extra_info(self, name, default=None):
         """Like asyncio.BaseTransport.get_extra_info. "fastsock" gives the connection's path (fastsock.Path)."""
@@ -373,16 +273,17 @@ cdef class Transport(LoopConnection):
     def hand_out(self):
         """Keeps the connection on kernel TCP, or takes it back there, as the program asks for the descriptor and may read and
         write it."""
-        if self.handed_out or self.lost or self.lower is None:
+        if self.handed_out or self.state == LOST or self.lower is None:
             return
         self.handed_out = True
         if not self.entered:
-            self.stay_on_kernel(self.origin.policy.HANDED_OUT)
+            stay_on_kernel(self, FS_REASON_HANDED_OUT)
             return
-        self.origin.policy.leave(self.endpoint, self.origin.policy.HANDED_OUT)
+        decide_tcp(self.endpoint, FS_REASON_HANDED_OUT)
+        path_events.leave(self.endpoint)
         if self.backlog_size:
             send_backlog(self)
-        if self.closing or receives_on_ring(self) or self.late is not None:
+        if self.state != OPEN or receives_on_ring(self) or self.late is not None:
             return
         # On kernel TCP the lower transport reads only if the program wants to read; for the ring it read always.
         self.lower_held = False
@@ -394,12 +295,12 @@ cdef class Transport(LoopConnection):
 
     def path(self):
         """Returns the connection's path and its reason: a fastsock.Path."""
-        return self.origin.policy.path_of(self.endpoint.standing if self.endpoint is not None else self.last_standing)
+        return path_events.path_from(info_of_path(self))
 
     @property
     def on_kernel(self):
         """True if the next bytes go through the loop's own transport."""
-        return not self.entered or not self.sends_on_ring()
+        return not self.entered or not sends_on_ring(self)
 
     @property
     def unsent(self):
@@ -408,7 +309,7 @@ cdef class Transport(LoopConnection):
 
     def sending_changes(self):
         """Returns a future that is done when waiting bytes were sent, or the connection is lost."""
-        waiter = self.origin.loop.create_future()
+        waiter = self.queue.loop.create_future()
         if self.waiters is None:
             self.waiters = []
         self.waiters.append(waiter)
@@ -420,8 +321,10 @@ cdef class Transport(LoopConnection):
         if not self.is_closing():
             update_paused(self)
 
+    # ---- attributes of the loops' own transports that programs use ----------------------------------------
+
     @property
-    def _closing(self):  # exists on both loops' transports
+    def _closing(self):
         return self.is_closing()
 
     @property
@@ -432,21 +335,18 @@ cdef class Transport(LoopConnection):
     def _paused(self):  # used by uvloop's SSLProtocol
         return not self.is_reading()
 
-
-
-cdef class StdlibTransport(Transport):
-    """The transport on a stdlib loop. isinstance() treats it as an asyncio.Transport, like the loop's own; uvloop's are not."""
-
-    @property
-    def __class__(self):
-        return _AsyncioTransport
-
-    @property
-    def _start_tls_compatible(self):
-        """True: the loop's start_tls may put TLS above this transport."""
-        return True
-
     @property
     def _eof(self):
-        """True if write_eof was called."""
         return self.write_ended
+
+    _protocol = property(get_protocol, set_protocol)
+    _sock = of_lower("_sock")
+    _sock_fd = of_lower("_sock_fd")
+    _extra = of_lower("_extra")
+    _server = of_lower("_server")
+    _loop = of_lower("_loop")
+    _conn_lost = of_lower("_conn_lost")
+    _buffer = of_lower("_buffer")
+    _empty_waiter = of_lower("_empty_waiter")
+    _sendfile_compatible = of_lower("_sendfile_compatible")
+    _start_tls_compatible = of_lower("_start_tls_compatible")

@@ -12,8 +12,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from fastsock._native.relay_protocol import close_queue
 from fastsock.aio import sendfile, stdlib_loop
-from fastsock.aio.transport_policy import close_queue
 
 __all__ = ["check", "methods_for", "new_event_loop"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from fastsock import socket_class
-from fastsock.aio.transport_policy import Transport, is_stdlib
+from fastsock._native.transport import Transport
 
 __all__ = ["STDLIB", "UVLOOP"]
 
@@ -141,8 +141,8 @@ def _wrap_sock_sendfile(original: Any) -> Any:
             options = {} if fallback is None else {"fallback": fallback}
             return await original(self, sock, file, offset, count, **options)  # type: ignore[no-any-return]
         # The kernel's sendfile would write past the ring.
-        if is_stdlib(self):
-            self._check_sendfile_params(sock, file, offset, count)
+        if isinstance(self, asyncio.BaseEventLoop):
+            self._check_sendfile_params(sock, file, offset, count)  # type: ignore[attr-defined]
         if fallback is False:
             _number_of(file)
         return await _send_pieces(self, file, offset, count, lambda piece: self.sock_sendall(sock, piece))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from fastsock._native.relay_protocol import making_of_socket, may_move
-from fastsock.aio.transport_policy import new_origin
 
 __all__ = ["WRAPPERS"]
 
@@ -43,7 +42,7 @@ def _wrap_make_ssl_transport(original: Any) -> Any:
 
 
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
-    "_make_socket_transport": lambda original: making_of_socket(original, new_origin),
+    "_make_socket_transport": making_of_socket,
     "_make_ssl_transport": _wrap_make_ssl_transport,
 }
 """Methods of asyncio.selector_events.BaseSelectorEventLoop that are replaced, and their wrappers."""

@@ -11,9 +11,9 @@ from subprocess import PIPE
 from typing import Any
 
 from fastsock import config, fd_handoff
-from fastsock._native.relay_protocol import ConnectionFactory, RelayFactory, connecting, made_above, origin_of
+from fastsock._native.relay_protocol import ConnectionFactory, RelayFactory, connecting, made_above
+from fastsock._native.transport import Transport
 from fastsock._native.transport_socket import show_above
-from fastsock.aio.transport_policy import Transport, new_origin
 
 __all__ = ["wrappers"]
 
@@ -58,7 +58,7 @@ class _Tls:
             protocol = protocol_factory()
             return self.protocol(protocol, waiter)
 
-        factory = ConnectionFactory(origin_of(self.loop, new_origin), below, sock)
+        factory = ConnectionFactory(self.loop, below, sock)
         transport, ssl_protocol = await made_above(connecting(factory), factory)
         try:
             await waiter
@@ -92,7 +92,7 @@ def _wrap_create_connection(original: Any) -> Any:
             protocol_factory, options.get("sock"), lambda factory: original(self, factory, host, port, **options)
         )
 
-    return connecting(original, create_secured, new_origin)
+    return connecting(original, create_secured)
 
 
 def _timeouts_from(options: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _wrap_connect_accepted_socket(original: Any) -> Any:
         if not config.active().enabled:
             return original(self, protocol_factory, sock, ssl=ssl, **timeouts)  # type: ignore[no-any-return]
         if not ssl:
-            factory = ConnectionFactory(origin_of(self, new_origin), protocol_factory, sock)
+            factory = ConnectionFactory(self, protocol_factory, sock)
             return made_above(original(self, factory, sock, **timeouts), factory)
         security = _Tls(self, ssl, True, "", timeouts)
         return security.connect(protocol_factory, sock, lambda factory: original(self, factory, sock))
@@ -127,7 +127,7 @@ def _wrap_create_server(original: Any) -> Any:
             def factory() -> Any:
                 return security.protocol(protocol_factory())
 
-        return await original(self, RelayFactory(origin_of(self, new_origin), factory), host, port, **options)
+        return await original(self, RelayFactory(self, factory), host, port, **options)
 
     return create_server
 

@@ -139,11 +139,19 @@ def names() -> Findings:
             )
         else:
             yield Finding(
-                OK, "names", f"abstract unix sockets work; processes of user {os.geteuid()} and root are trusted"
+                OK, "names", f"abstract unix sockets work; this process is of user {os.geteuid()}, trust is {_trust()}"
             )
     except OSError as error:
         do = "allow abstract unix sockets in the sandbox (seccomp, AppArmor)"
         yield Finding(BAD, "names", f"no abstract unix socket: {error.strerror}", do)
+
+
+def _trust() -> str:
+    """Returns the setting `trust`, or its default if a setting is invalid (`settings` says so)."""
+    try:
+        return config.active().trust
+    except fastsock.SettingError:
+        return config.Settings().trust
 
 
 def processors() -> Findings:

@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 
-from fastsock import _startup, config
+from fastsock import _startup, config, launch
 from fastsock.advice import advice_for, refused_by
 from fastsock.path_events import Reason
 from fastsock.tools import checks, introspection
@@ -28,7 +28,7 @@ __all__ = ["Watched", "examine", "watch"]
 
 LOOK_SECONDS = 0.5
 """Time between two queries of the program's processes."""
-LONGEST = 120
+LONGEST = 68
 """Characters of a command line to print."""
 SHOWN = 8
 """Connections to list for each reason."""
@@ -61,7 +61,7 @@ def verdict(findings: Sequence[checks.Finding]) -> str:
 
 
 def _indented(text: str, columns: int) -> str:
-    return textwrap.fill(text, 110, initial_indent=" " * columns, subsequent_indent=" " * (columns + 3))
+    return textwrap.fill(text, 80, initial_indent=" " * columns, subsequent_indent=" " * (columns + 3))
 
 
 # ---- a program ---------------------------------------------------------------------------------------------
@@ -114,13 +114,21 @@ def watch(command: Sequence[str], as_json: bool) -> int:
 
 
 def _watch(command: Sequence[str], directory: str) -> Watched:
-    config.from_environment()  # raises SettingError here, not in each Python process
+    settings = config.from_environment()  # raises SettingError here, not in each process
+    if os.geteuid() == 0:
+        os.chmod(directory, 0o1733)  # servers that root starts become other users, and report too
     environment = {**_startup.environment(os.environ), _startup.REPORT: directory}
     began = time.monotonic()
     try:
+        native = launch.find(command[0])
+        if native is not None:
+            environment = launch.environment(environment, settings, None)
+            if native.refused:
+                print(f"fastsock: {command[0]} stays on kernel TCP: {native.refused}", file=sys.stderr, flush=True)
         program = subprocess.Popen(command, env=environment)
     except OSError as error:
-        raise RuntimeError(_does_not_start(command[0], error)) from None
+        why = launch.cannot_execute(command[0], error)
+        raise launch.CannotStart(_does_not_start(command[0], error), why.status) from None
     # Ctrl-C reaches the program too, which handles it. SIGTERM is passed on.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda number, frame: program.send_signal(number))
@@ -192,7 +200,7 @@ def _judged(
     examples: dict[str, list[dict[str, Any]]] = defaultdict(list)
     events: dict[str, set[str]] = defaultdict(set)
     loops: set[str] = set()
-    origins: dict[str, str] = {}
+    origins = {name: origin for name, origin in config.origins().items() if origin != "default"}
     processes = {}
     for pid, lines in records.items():
         processes[pid] = introspection.command_line(next((line["argv"] for line in lines if line.get("argv")), []))
@@ -293,7 +301,10 @@ EVENTS = {
 EVENT_ADVICE = {
     "fastsock.declined": "remove the monkey patching from the program to use fastsock, or leave it on kernel TCP",
     "fastsock.out_of_reach": "start the program with fastsock run, or call patch() before these imports",
-    "fastsock.violation": "run the same version of fastsock at both ends; if you do, please report it",
+    "fastsock.violation": (
+        'code that wrote to the descriptor without fastsock causes "bytes were written past fastsock"; '
+        "otherwise run the same version of fastsock at both ends, and if you do, please report it"
+    ),
     "fastsock.fault": ("if a process was killed or ran out of descriptors, that is the cause; else please report it"),
     "fastsock.stays_on_ring": "raise the limits on descriptors (ulimit -n) and processes (ulimit -u)",
     "fastsock.no_connection_thread": "raise the limit on processes and threads (ulimit -u; TasksMax, --pids-limit)",
@@ -308,14 +319,17 @@ def report(watched: Watched, command: Sequence[str]) -> str:
         f"ran for {watched.seconds:.1f} s with fastsock in {len(watched.processes)} processes, "
         f"exit status {watched.status}",
     ]
-    for pid, what in watched.processes.items():
+    for pid, what in list(watched.processes.items())[:SHOWN]:
         said.append(f"    {pid} {what[:LONGEST]}")
+    if len(watched.processes) > SHOWN:
+        said.append(f"    and {len(watched.processes) - SHOWN} more")
     if watched.origins:
         said.append("settings: " + ", ".join(f"{name} ({origin})" for name, origin in watched.origins.items()))
     if not watched.processes:
         said.append(
-            "No Python process of the program loaded fastsock. If it starts Python with -I, -E or -S, remove these or "
-            "call fastsock.patch() in the program. If it uses another interpreter, install fastsock there."
+            "No process of the program loaded fastsock. If it starts Python with -I, -E or -S, remove these or "
+            "call fastsock.patch() in the program. If it uses another interpreter, install fastsock there. Static, "
+            "setuid and Go programs cannot use it."
         )
     said.append(f"\nmoved to the ring: {_ends(len(watched.moved))}")
     said += _listed(watched.moved)

@@ -7,6 +7,7 @@ from statistics import mean
 from typing import Any
 
 from bench.worker_process import Setup
+from research import natives
 from research.figures import Figure, Line, Panel, Plan, Sample, Start, Take, Versus
 from research.ftp import ftp_lines
 from research.series import (
@@ -261,4 +262,37 @@ FIG9_APART = web_figure(
     slower=MOVE + " On one CPU no wakeup crosses processors.",
 )
 
-FIGURES = (FIG6, FIG7, FIG8, FTP, FIG9, FIG9_APART)
+FTP_VSFTPD = Figure(
+    name="ftp-vsftpd",
+    paper="emp",
+    title="EMP 6.3 by vsftpd and curl",
+    xlabel="file",
+    xs={**FTP.xs, "full": ("145864380 get", "145864380 put", "4096 get 100", "4096 put 100")},
+    lines=natives.ftp_lines(),
+    panels=FTP.panels,
+    said=FTP.said,
+    shows="The programs of SOVIA's table 1 by vsftpd and curl, and files of 146 MB instead of 512. The control"
+    " connection stays on kernel TCP: vsftpd copies it onto its standard streams.",
+    versus=(Versus(RING, "kernel TCP"),),
+    slower=FTP.slower,
+    runs=3,
+    quick_runs=1,
+)
+
+FIG9_NGINX = Figure(
+    name="fig9-nginx",
+    paper="emp",
+    title="EMP fig. 9 by nginx and wrk: web server, three connections",
+    xlabel=FIG9.xlabel,
+    xs=REPLIES,
+    lines=natives.web_lines(CLIENTS),
+    panels=FIG9.panels,
+    said=FIG9.said,
+    versus=tuple(versus for versus in FIG9.versus if versus.ours == RING),
+    shows="Programs that are not Python, unchanged: nginx with one worker, and wrk with one thread and three"
+    " connections, which both wait by epoll.",
+    slower=MOVE,
+    runs=3,
+)
+
+FIGURES = (FIG6, FIG7, FIG8, FTP, FTP_VSFTPD, FIG9, FIG9_APART, FIG9_NGINX)

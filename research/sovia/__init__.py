@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.worker_process import Setup
+from research import natives
 from research.figures import Figure, Line, Panel, Start, Versus
 from research.ftp import ftp_lines
 from research.raw import raw
@@ -161,4 +162,38 @@ FIG7 = Figure(
     log_x=False,
 )
 
-FIGURES = (FIG6A, FIG6B, TABLE1, FIG7)
+TABLE1_VSFTPD = Figure(
+    name="table1-vsftpd",
+    paper="sovia",
+    title="SOVIA table 1 by vsftpd and curl",
+    xlabel="file",
+    xs=TABLE1.xs,
+    lines=natives.ftp_lines(),
+    panels=TABLE1.panels,
+    said=TABLE1.said,
+    shows="Programs that are not Python, unchanged, both ends under `fastsock run`: vsftpd, which sends files by"
+    " sendfile, and curl.",
+    versus=(Versus(RING, "kernel TCP"),),
+    slower="The data connection is new for each file, and moves on its way. Until then, and where it is over before, it"
+    " is kernel TCP; on the ring sendfile is a read into memory and a copy.",
+    runs=3,
+)
+
+FIG7_RPCGEN = Figure(
+    name="fig7-rpcgen",
+    paper="sovia",
+    title="SOVIA fig. 7 by rpcgen and libtirpc",
+    xlabel="argument size, bytes",
+    xs={**ARGUMENTS, "full": (0, 512, 1024, 2048, 4096, 65536)},
+    lines=natives.rpc_lines(),
+    panels=FIG7.panels,
+    said=FIG7.said,
+    shows="ONC RPC in C, as the paper has it: a program of rpcgen, both ends under `fastsock run`. With an argument the"
+    " call gives it back.",
+    versus=(Versus(RING, "kernel TCP", goal=4.3, at=0),),
+    slower="libtirpc waits by poll before each read.",
+    log_x=False,
+    seconds=0.5,
+)
+
+FIGURES = (FIG6A, FIG6B, TABLE1, TABLE1_VSFTPD, FIG7, FIG7_RPCGEN)

@@ -20,7 +20,7 @@ windows = []
 # Registered before fastsock is there: it runs after fastsock's own preparations, right before the fork.
 os.register_at_fork(before=lambda: [window() for window in windows])
 import fastsock
-from fastsock._native import registry
+from fastsock._native import forking, registry
 from harness.pairs import *
 
 def in_child(function):
@@ -32,7 +32,7 @@ def in_child(function):
             function()
             status = 0
         finally:
-            registry.before_exit()
+            forking.before_exit()
             os._exit(status)
     return pid
 
@@ -263,10 +263,10 @@ def fork_often():
     for _ in range(25):
         ended_well(in_child(lambda: None))
 with make_pair("ring") as pair:
-    forking = [threading.Thread(target=fork_often) for _ in range(3)]
-    for thread in forking:
+    forkers = [threading.Thread(target=fork_often) for _ in range(3)]
+    for thread in forkers:
         thread.start()
-    while any(thread.is_alive() for thread in forking):
+    while any(thread.is_alive() for thread in forkers):
         pair.near.sendall(b"x")
         assert pair.far.recv(1) == b"x"
     assert [endpoint.holders for endpoint in registry.endpoints()] == [1, 1]

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import fastsock
-from fastsock._native import control, registry
+from fastsock._native import control, forking
 from harness.pairs import FUTEX, SECONDS, KernelSocket, bind_beside, state_of, until
 
 LATER_IN_3_12 = pytest.mark.skipif(
@@ -58,7 +58,7 @@ REGION = {"magic": (0, 8), "version": (8, 4), "window": (12, 4), "slots": (16, 4
 HALF = {"fin": (0, 8), "switch_at": (8, 8), "credit_wait": (16, 4), "rung": (20, 4), "processor": (24, 4),
         "returned": (28, 4), "ringing": (32, 4), "limited": (36, 4), "urgent": (40, 8), "credit_futex": (48, 4),
         "acked": (64, 4), "doorbell": (68, 4), "heard": (72, 4), "ready": (76, 4), "finack": (80, 4),
-        "limit": (84, 4), "settled": (88, 4), "bell": (92, 4), "seen": (128, 4)}  # fmt: skip
+        "limit": (84, 4), "settled": (88, 4), "futex": (92, 4), "seen": (128, 4)}  # fmt: skip
 HALF_SIZE = 3 * LINE
 
 
@@ -113,11 +113,11 @@ class Region:
         offset, width = HALF[field]
         self._words[width][(self.half(half) + offset) // width] = value
 
-    def ring(self, half: int, bell: str) -> None:
-        """Changes a bell, and wakes whoever sleeps on it."""
-        self.set(half, bell, (self.get(half, bell) + 1) & 0xFFFFFFFF)
-        word = ctypes.addressof(ctypes.c_char.from_buffer(self.map)) + self.half(half) + HALF[bell][0]
-        LIBC.syscall(ctypes.c_long(int(FUTEX)), ctypes.c_void_p(word), 1, 1 << 30, None, None, 0)
+    def ring(self, half: int, word: str) -> None:
+        """Changes a futex, and wakes whoever sleeps on it."""
+        self.set(half, word, (self.get(half, word) + 1) & 0xFFFFFFFF)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.map)) + self.half(half) + HALF[word][0]
+        LIBC.syscall(ctypes.c_long(int(FUTEX)), ctypes.c_void_p(address), 1, 1 << 30, None, None, 0)
 
     def descriptor(self, half: int, number: int) -> int:
         return self.half(half) + HALF_SIZE + number % self.slots * LINE
@@ -306,7 +306,7 @@ class Peer:
     def wake(self) -> None:
         """Wakes the victim's threads, and its loop, if it has one."""
         assert self.region is not None
-        self.region.ring(self.side, "bell")
+        self.region.ring(self.side, "futex")
         self.region.ring(1 - self.side, "credit_futex")
         if self.region[f"set{1 - self.side}"]:
             with contextlib.suppress(ConnectionRefusedError):  # the region may say anything
@@ -440,7 +440,7 @@ def forked_child(function: Callable[[], None]) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            registry.before_exit()  # the child has no part in this process's connections
+            forking.before_exit()  # the child has no part in this process's connections
             function()
         finally:
             os._exit(0)

@@ -51,8 +51,8 @@ def bind_beside(sock: socket.socket, port: int, below: bool, host: str = "127.0.
 class Kind:
     """How the two ends of a pair are made: which are fastsock sockets, under which settings."""
 
-    near_facade: bool = False
-    far_facade: bool = False
+    near_fastsock: bool = False
+    far_fastsock: bool = False
     settings: dict[str, int] = field(default_factory=dict)
     moved: bool = False
     """Whether the connection is on the ring before the body starts."""
@@ -65,20 +65,20 @@ KINDS = {
     "ring": Kind(True, True, {"move_after": 0}, moved=True, moves=True),
     "ring-nopoll": Kind(True, True, {"move_after": 0, "poll_us": 0}, moved=True, moves=True),
     "midstream": Kind(True, True, {"move_after": 2, "move_polled": 1}, moves=True),
-    "kernel-facade": Kind(True, False, {"move_after": 0}),
+    "one-sided": Kind(True, False, {"move_after": 0}),
 }
 
 FAMILIES = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
 
-def socket_class(facade: bool) -> type[socket.socket]:
+def socket_class(of_fastsock: bool) -> type[socket.socket]:
     """fastsock's class or the stdlib's."""
-    return importlib.import_module("fastsock").socket if facade else KernelSocket
+    return importlib.import_module("fastsock").socket if of_fastsock else KernelSocket
 
 
-def listening(facade: bool = True, backlog: int = 8) -> socket.socket:
+def listening(of_fastsock: bool = True, backlog: int = 8) -> socket.socket:
     """A socket of fastsock's or of the stdlib's that listens at a free port."""
-    sock = socket_class(facade)()
+    sock = socket_class(of_fastsock)()
     sock.bind(("127.0.0.1", 0))
     sock.listen(backlog)
     return sock
@@ -123,7 +123,7 @@ def make_pair(
 ) -> Iterator[Pair]:
     """A connected pair of ``kind`` on loopback, closed on leaving. Both ends are in blocking mode."""
     with configured(kind):
-        far_class, near_class = socket_class(KINDS[kind].far_facade), socket_class(KINDS[kind].near_facade)
+        far_class, near_class = socket_class(KINDS[kind].far_fastsock), socket_class(KINDS[kind].near_fastsock)
         with far_class(family) as listener, near_class(family) as near:
             listener.bind((FAMILIES[family], 0))
             listener.listen(1)
@@ -136,7 +136,7 @@ def make_pair(
                 if KINDS[kind].moved:
                     move(near, far)
                 yield Pair(near, far, kind)
-                if kind == "kernel-facade" and near.fileno() != -1:
+                if kind == "one-sided" and near.fileno() != -1:
                     assert path_of(near) == "tcp"
 
 

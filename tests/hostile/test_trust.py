@@ -12,9 +12,11 @@ from harness.hostile_peer import (
     HELLO,
     LATER_IN_3_12,
     MAGIC,
+    NOBODY,
     VERSION,
     Peer,
     as_nobody,
+    file_of,
     forked_child,
     hostile,
     violations,
@@ -25,6 +27,10 @@ import fastsock
 from fastsock._native import registry
 
 pytestmark = pytest.mark.usefixtures("bounded")
+
+TRUSTS = ["user", "any", f"user,{NOBODY}", "user,50001"]
+"""The last one names somebody else. A user who is trusted may hold a name, too, or come to one, for the connection of
+somebody else."""
 
 
 def test_name_held_by_somebody_else_leaves_kernel_tcp():
@@ -37,10 +43,11 @@ def test_name_held_by_somebody_else_leaves_kernel_tcp():
 
 
 @LATER_IN_3_12
-def test_visitor_of_another_user_is_not_answered(caplog):
+@pytest.mark.parametrize("trust", ["user", "user,50001"])
+def test_visitor_of_another_user_is_not_answered(trust, caplog):
     """It is sent away, and whoever comes next is met. Where the tests may not become another user, every visitor
     counts as one."""
-    with hostile() as peer:
+    with fastsock.configure(trust=trust), hostile() as peer:
         peer.chat()  # publishes
         if os.geteuid() == 0:
 
@@ -65,7 +72,7 @@ def test_visitor_of_another_user_is_not_answered(caplog):
 
 @LATER_IN_3_12
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-@pytest.mark.parametrize("trust", ["user", "any"])
+@pytest.mark.parametrize("trust", TRUSTS)
 def test_another_user_may_hold_a_name_but_gets_nothing_there(trust: str) -> None:
     """The seeker sends its hello, with the connection, only to the user that the other end belongs to."""
     with fastsock.configure(trust=trust), hostile(publishes=True) as peer:
@@ -114,7 +121,7 @@ def strangers_proof(kind: str, peer: Peer, stack: contextlib.ExitStack) -> socke
     return proof
 
 
-@pytest.mark.parametrize("trust", ["user", "any"])
+@pytest.mark.parametrize("trust", TRUSTS)
 @pytest.mark.parametrize(
     "kind", ["the other end", "udp with the same names", "a connection of its own", "no connection"]
 )
@@ -137,6 +144,22 @@ def test_only_the_other_end_of_the_connection_is_met(kind: str, trust: str, capl
         peer.post()
         assert peer.victim.recv(4) == b"ring"
         assert not violations(caplog)
+
+
+@pytest.mark.parametrize("linger", [0, 1])
+def test_a_look_at_the_proof_takes_no_byte_of_the_stream(linger: int) -> None:
+    """It is closed by a thread of its own where its close may linger, as where another user sent it."""
+    with hostile() as peer:
+        peer.tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", linger, 1))
+        peer.knock()
+        peer.victim.sendall(b"unread")
+        memfd = peer.make_region()
+        peer.say_hello([memfd])
+        os.close(memfd)
+        until(peer.answered, "the victim takes the region")
+        own = file_of(peer.tcp.fileno())
+        until(lambda: [file_of(int(fd)) for fd in os.listdir("/proc/self/fd")].count(own) == 1, "the proof is closed")
+        assert peer.tcp.recv(10) == b"unread"
 
 
 def test_the_same_names_in_another_network_are_no_proof() -> None:
@@ -178,11 +201,12 @@ def test_the_same_names_in_another_network_are_no_proof() -> None:
 
 
 @LATER_IN_3_12
-def test_any_user_may_come_but_for_its_own_connection_only(caplog: pytest.LogCaptureFixture) -> None:
-    """trust="any": another user that is not the peer neither meets nor harms the connection."""
+@pytest.mark.parametrize("trust", ["any", f"user,{NOBODY}"])
+def test_who_is_trusted_may_come_but_for_its_own_connection_only(trust: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Another user that is not the peer neither meets nor harms the connection."""
     if os.geteuid():
         pytest.skip("only root becomes another user")
-    with fastsock.configure(trust="any"), hostile() as peer:
+    with fastsock.configure(trust=trust), hostile() as peer:
         peer.chat()
         exit_, entry = os.pipe()
 

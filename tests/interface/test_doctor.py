@@ -274,7 +274,7 @@ def test_a_program_whose_python_comes_up_without_us(tmp_path):
     done = run([*DOCTOR, "--", sys.executable, "-I", "-c", "print('ran')"], tmp_path)
     assert done.returncode == 0
     assert done.stdout == "ran\n"
-    assert "No Python process of the program loaded fastsock" in done.stderr
+    assert "No process of the program loaded fastsock" in done.stderr
 
 
 def test_every_event_of_a_program_is_told_with_what_to_do():

@@ -49,7 +49,7 @@ importlib.reload(module)
 
 
 ORDERS = [
-    "fastsock.aio", "fastsock.aio.loops", "fastsock.aio.stdlib_loop", "fastsock.aio.transport_policy",
+    "fastsock.aio", "fastsock.aio.loops", "fastsock.aio.stdlib_loop",
     "fastsock.aio.sendfile", "fastsock.aio.runner", "fastsock.aio.uvloop_loop", "uvloop", "uvloop.loop",
     "uvloop, fastsock.aio.uvloop_loop",
     "fastsock.aio.uvloop_loop, asyncio", "asyncio.selector_events", "asyncio, fastsock.aio.uvloop_loop",

@@ -1,4 +1,4 @@
-"""The counters under OpenTelemetry's names: complete, described, and exported by the example."""
+"""The counters under OpenTelemetry's names: complete, described, and exported."""
 
 import re
 import urllib.request
@@ -8,8 +8,12 @@ import attrs
 import pytest
 from harness.pairs import make_pair
 from harness.processes import FASTSOCK, Server, command
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry
 
 import fastsock
+import fastsock.exporters
 
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = ("fallback_reasons", "connections_tcp", "poll_ns", "poll_unpaid_ns")  # in other units, or in a sum
@@ -65,6 +69,33 @@ def test_what_is_counted_shows_in_the_metrics():
     with make_pair("ring") as pair:
         pair.near.sendall(b"x" * 100)
         assert sent() - before >= 100
+
+
+def test_opentelemetry_reads_what_is_counted():
+    reader = InMemoryMetricReader()
+    fastsock.exporters.opentelemetry(MeterProvider([reader]))
+    with make_pair("ring") as pair:
+        pair.near.sendall(b"x" * 100)
+        (resource,) = reader.get_metrics_data().resource_metrics
+    (scope,) = resource.scope_metrics
+    assert (scope.scope.name, scope.scope.version) == ("fastsock", fastsock.__version__)
+    read = {metric.name: metric for metric in scope.metrics}
+    for metric in fastsock.stats().metrics():
+        got = read[metric.name]
+        assert (got.unit, got.description, got.data.is_monotonic) == (metric.unit, metric.description, metric.grows)
+        values = {frozenset(point.attributes.items()): point.value for point in got.data.data_points}
+        now = {frozenset(attributes.items()): value for attributes, value in metric.points}
+        assert values.keys() <= now.keys()
+        assert not metric.grows or all(0 <= value <= now[key] for key, value in values.items())
+    sent = {point.attributes["network.io.direction"]: point.value for point in read["fastsock.io"].data.data_points}
+    assert sent["transmit"] >= 100
+
+
+def test_prometheus_takes_the_metrics_once():
+    registry = CollectorRegistry()
+    fastsock.exporters.prometheus(registry)
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        fastsock.exporters.prometheus(registry)
 
 
 def test_prometheus_scrapes_the_example():

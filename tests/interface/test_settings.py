@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from ipaddress import ip_network
@@ -32,7 +33,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "combine": (False, "no"),
     "combine_limit": (100, "100"),
     "_combine_when_full": (False, "0"),
-    "trust": ("any", "any"),
+    "trust": ("user,root,4294967294", " user, root,4294967294"),
     "ports_allowed": (((80, 80), (8000, 8100)), "80,8000-8100"),
     "ports_excluded": (((22, 22),), " 22 "),
     "addresses_allowed": ((ip_network("127.0.0.0/8"), ip_network("::1")), "127.0.0.0/8, ::1"),
@@ -54,7 +55,7 @@ RANGES = {
 WRONG = {
     "enabled": ["2", "", "maybe", None],
     "poll_us": ["x", "1.5", None, ""],
-    "trust": ["root", "", 0],
+    "trust": ["no such user", "", "any,user", "user,", "-1", "4294967295", [], range(65), "\0", None],
     "ports_allowed": ["80-", "http", "65536", "9-8", "-5", "1,2,x"],
     "addresses_excluded": ["localhost", "127.0.0.0/33", "::g", "1.2.3"],
     "chunk_size": ["1025", "4000"],
@@ -329,3 +330,24 @@ def test_meeting_ms_is_no_longer_than_it_says():
         for _ in range(1000):
             near.sendall(b"nobody has accepted")
         assert 0.1 < time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("trust", "text", "parts"),
+    [
+        ("user", "user", (False, True, [])),
+        ("any", "any", (True, False, [])),
+        (["user", "root", 7, "7"], "user,root,7,7", (False, True, [0, 7])),
+        ("root", "root", (False, False, [0])),
+    ],
+)
+def test_the_users_that_are_trusted_are_looked_up_once(
+    trust: object, text: str, parts: tuple[bool, bool, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(trust=trust)
+    monkeypatch.setattr("pwd.getpwnam", None)
+    any_user, own_user, named = Settings(**{**vars(settings), "poll_us": 3}).trust.parts()
+    assert (settings.trust, (any_user, own_user, [user for (user,) in struct.iter_unpack("=I", named)])) == (
+        text,
+        parts,
+    )

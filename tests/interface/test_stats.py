@@ -50,7 +50,7 @@ def test_each_connection_counts_at_each_end():
         with make_pair("midstream"):
             assert (since.connections_ring, since.connections_tcp) == (2, 2)
             assert_adds_up()
-        with make_pair("kernel-facade"), make_pair("kernel"):
+        with make_pair("one-sided"), make_pair("kernel"):
             assert (since.connections_ring, since.connections_tcp) == (2, 3)
             assert_adds_up()
     # What has ended stays counted.

@@ -132,9 +132,9 @@ def test_bench_measures_every_work_on_both_paths():
     assert done.returncode == 0
 
 
-def pair(ratio, echo=True, reason=""):
+def pair(ratio, echo=True, reason="", tcp=1000.0):
     work = next(work for work in quickbench.WORKS if work.echo == echo)
-    return quickbench.Pair(work, 1000.0, 1000.0 * ratio, 1.0, 1.0, reason)
+    return quickbench.Pair(work, tcp, tcp * ratio, 1.0, 1.0, reason)
 
 
 @pytest.mark.parametrize("share", [0.09, 0.4])
@@ -162,6 +162,20 @@ def test_the_verdict_is_in_plain_words():
     said = quickbench.verdict([pair(12.0), pair(20.04), pair(1.0, echo=False)])
     assert "12.0 to 20.0 times as fast" in said
     assert "no gain here (1.0x to 1.0x)" in said
+
+
+@pytest.mark.parametrize(
+    ("tcp", "ratio", "best"),
+    [
+        (20_000, 5, ["1.67x", "1.25x", "1.09x", "1.04x", "1.01x", "1.00x"]),  # 50 us, of which 40 are saved
+        (2_000, 2, ["-", "-", "-", "1.33x", "1.05x", "1.01x"]),  # no request takes less than its messages
+        (20_000, 0.5, ["1.00x"] * 6),
+    ],
+)
+def test_what_a_request_can_gain_at_best(tcp, ratio, best):
+    said = quickbench.verdict([pair(ratio, tcp=tcp), pair(1.0, echo=False)])
+    assert said.splitlines()[-3].split() == best
+    assert max(map(len, said.splitlines())) <= 80
 
 
 def test_the_verdict_on_connections_that_stayed():

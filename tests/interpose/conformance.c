@@ -1,6 +1,7 @@
 /* What the C library's calls do on a TCP connection: each case prints what it got, on plain kernel TCP and under the library the same.
  *
  *     conformance [CASE ...]        all of them without a name
+ *     conformance past WAY [busy|idle]   past.c
  *
  * tests/interpose/test_interpose.py compares. */
 #include "conformance.h"
@@ -74,19 +75,23 @@ static const struct {
     void (*body)(int a, int b);
 } CASES[] = {
     {"data", data}, {"whole", whole}, {"messages", messages}, {"files", files}, {"urgent", urgent}, {"options", options},
-    {"fills", fills}, {"copies", copies}, {"greedy", greedy}, {"ends", ends}, {"resets", resets}, {"polls", polls}, {"epolls", epolls},
+    {"fills", fills}, {"copies", copies}, {"greedy", greedy}, {"ends", ends}, {"resets", resets}, {"polls", polls}, {"epolls", epolls}, {"hangups", hangups},
     {"signals", signals}, {"threads", threads}, {"closed", closed}, {"streams", streams}, {"orphan", orphan}, {"passed", passed}, {"inherits", inherits}, {"spliced", spliced},
     {"forks", forks}, {"forked_waits", forked_waits}, {"programs", programs},
+    {"cancelled", cancelled}, {"leaps", leaps},
+    {"spawns", spawns}, {"daemons", daemons}, {"changes", changes}, {"filtered", filtered}, {"numbers_left", numbers_left}, {"exits", exits}, {"renamed", renamed}, {"shares", shares},
+    {"filters", filters},
 };
 
 int main(int count, char **names) {
     alarm(60);
     install();
+    if (count > 2 && !strcmp(names[1], "past")) return past(count - 1, names + 1);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         int chosen = count == 1, a, b;
         for (int n = 1; n < count; n++) chosen |= !strcmp(names[n], CASES[i].name);
         if (!chosen) continue;
-        printf("%s\n", CASES[i].name);
+        printf("%s\n", CASES[i].name), fflush(stdout);
         connect_pair(&a, &b);
         use(a, b);
         tell_path(a, b);

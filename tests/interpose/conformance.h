@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -56,6 +58,7 @@ void ends(int a, int b);
 void resets(int a, int b);
 void polls(int a, int b);
 void epolls(int a, int b);
+void hangups(int a, int b);
 void signals(int a, int b);
 void threads(int a, int b);
 void closed(int a, int b);
@@ -67,5 +70,17 @@ void spliced(int a, int b);
 void forks(int a, int b);
 void forked_waits(int a, int b);
 void programs(int a, int b);
+int past(int count, char **words);
+void cancelled(int a, int b);
+void leaps(int a, int b);
+void spawns(int a, int b);
+void daemons(int a, int b);
+void changes(int a, int b);
+void filtered(int a, int b);
+void numbers_left(int a, int b);
+void exits(int a, int b);
+void renamed(int a, int b);
+void shares(int a, int b);
+void filters(int a, int b);
 
 #endif

@@ -1,6 +1,10 @@
 /* Cases of numbers: copies, ends, and others who use them. */
 #include "conformance.h"
 
+#include <linux/sched.h>
+#include <sched.h>
+#include <setjmp.h>
+
 void copies(int a, int b) {
     char into[64] = "";
     int copy = dup(a), far = fcntl(a, F_DUPFD_CLOEXEC, 200), onto = dup2(b, 210);
@@ -115,7 +119,7 @@ void orphan(int a, int b) {
     FILE *stream = fdopen(dup(b), "r");
     line = fgets(into, sizeof into, stream);
     show(line ? line : "nothing", 4);
-    SAY(fgetc(stream));
+    SAY(fgetc(stream) == EOF);
     SAY(fclose(stream));
     SAY(read(b, into, 64));
 }
@@ -143,19 +147,52 @@ void spliced(int a, int b) {
     close(pipes[0]), close(pipes[1]);
 }
 
+static pid_t by_number(void) { return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
+
+static pid_t by_number_again(void) {
+    struct clone_args how = {.exit_signal = SIGCHLD};
+    return (pid_t)syscall(SYS_clone3, &how, sizeof how);
+}
+
+static int go_on(void *where) { longjmp(*(jmp_buf *)where, 1); }
+
+static pid_t by_clone(void) {
+    static char stack[65536] __attribute__((aligned(16)));
+    jmp_buf here; /* the child has a copy of this stack, and goes on there */
+    if (setjmp(here)) return 0;
+    return clone(go_on, stack + sizeof stack, SIGCHLD, &here);
+}
+
+static pid_t (*const FORKS[])(void) = {fork, _Fork, by_number, by_number_again, by_clone};
+
+/* The child of each kind of fork has the connection as its parent has, and holds it. */
 void forks(int a, int b) {
     char into[64] = "";
-    int status;
-    pid_t child = fork();
-    if (child == 0) {
-        if (write(a, "child", 5) != 5 || read(a, into, 4) != 4) _exit(1);
-        _exit(0);
+    int status, c, d;
+    pid_t child;
+    for (size_t i = 0; i < sizeof FORKS / sizeof *FORKS; i++) {
+        connect_pair(&c, &d);
+        use(c, d);
+        child = FORKS[i]();
+        if (child == 0) {
+            close(d);
+            if (write(c, "child", 5) != 5 || read(c, into, 4) != 4) _exit(1);
+            nap(50); /* the parent has closed it */
+            if (write(c, "last", 4) != 4) _exit(2);
+            connect_pair(&c, &d);
+            use(c, d);
+            _exit(0);
+        }
+        SAY(read(d, into, 64));
+        show(into, 5);
+        SAY(close(c));
+        SAY(write(d, "back", 4));
+        SAY(read(d, into, 64));
+        SAY(read(d, into, 64));
+        SAY(waitpid(child, &status, 0) == child);
+        SAY(status);
+        close(d);
     }
-    SAY(read(b, into, 64));
-    show(into, 5);
-    SAY(write(b, "back", 4));
-    SAY(waitpid(child, &status, 0) == child);
-    SAY(status);
     child = vfork();
     if (child == 0) {
         close(a);

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,6 @@ import pytest
 from harness.processes import ROOT, ended, environment
 
 from fastsock import config, launch, path_events
-from fastsock._native import registry
 
 INTERPOSE = ROOT / "interpose"
 SOURCES = sorted((ROOT / "tests" / "interpose").glob("*.c"))
@@ -67,6 +68,20 @@ def test_calls_do_the_same_where_the_library_is_put_in_place_while_the_program_r
         if done.stderr == "ring\n":
             return
     pytest.fail(f"it stays on kernel TCP: {done.stderr}")
+@pytest.mark.parametrize(
+    ("way", "when"),
+    [*((way, when) for way in ("write", "sendto", "writev", "io_uring") for when in ("", "busy")), ("write", "idle")],
+)
+def test_bytes_written_past_the_library_end_the_connection(way: str, when: str, program: Path, tmp_path: Path) -> None:
+    for rounds in (60, 500, 4000):  # on a busy machine it takes longer until both ends have moved
+        words = [program, "past", way, *when.split()]
+        got, stats = under_library(words, tmp_path / "stats.json", CONFORMANCE_ROUNDS=str(rounds))
+        if got == "none\n":
+            pytest.skip("the kernel has no io_uring for us")
+        if stats["connections_ring"] == 2:
+            assert got == "-1 ECONNRESET right\n"
+            return
+    pytest.fail(f"it stays on kernel TCP: {stats}")
 
 
 @pytest.mark.parametrize("case", ["data", "polls", "epolls", "ends"])
@@ -82,6 +97,36 @@ def test_without_settings_and_where_it_is_switched_off_the_library_does_nothing(
     for variables in ({"LD_PRELOAD": launch.LIBRARY}, {"FASTSOCK_ENABLED": "0"}):
         words = [program, "data"] if "LD_PRELOAD" in variables else [*RUN, program, "data"]
         assert ended(words, **variables).stdout == expected
+
+
+SHORT_SESSIONS = """
+import socket, sys
+for port in sys.argv[1:]:
+    with socket.create_connection(("127.0.0.1", int(port))) as sock:
+        for _ in range(6):
+            sock.sendall(b"x")
+            sock.recv(1)
+"""
+
+
+def test_short_sessions_with_new_ports_are_learned_from(tmp_path: Path) -> None:
+    """As the data connections of FTP: each has a port of its own."""
+
+    def echo(listener: socket.socket) -> None:
+        with listener, listener.accept()[0] as far:
+            while data := far.recv(100):
+                far.sendall(data)
+
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(20)]
+    threads = [threading.Thread(target=echo, args=(listener,), daemon=True) for listener in listeners]
+    ports = [listener.getsockname()[1] for listener in listeners]
+    for thread in threads:
+        thread.start()
+    _, stats = under_library(["--libc", sys.executable, "-c", SHORT_SESSIONS, *ports], tmp_path / "stats.json")
+    assert sum(stats["fallback_reasons"].values()) == len(ports)
+    assert stats["fallback_reasons"][path_events.Reason.UNPAID] >= len(ports) - 5
+    for thread in threads:
+        thread.join(20)
 
 
 # ---- the table ---------------------------------------------------------------------------------------------------
@@ -115,15 +160,18 @@ def test_the_core_calls_the_c_library_and_not_ours() -> None:
     """What of the core's table the library stands in front of is set to the C library's own."""
     table = (ROOT / "core/os/syscalls.h").read_text()
     calls = set(re.findall(r"^    (?:CALL|RAW)\([\w *]+, (\w+),", table, re.MULTILINE))
-    given = set(re.findall(r"FS_SAME\((\w+)\)|fs_system\.(\w+) =", (INTERPOSE / "libc_functions.c").read_text()))
+    given = set(re.findall(r"FS_(?:SAME|OWN)\((\w+)\)|\.(\w+) = \w", (INTERPOSE / "core_calls.c").read_text()))
     assert len(calls) > 50
     assert calls & shown() <= {name for names in given for name in names}
 
 
-def test_reasons_have_one_text() -> None:
-    table = dict(re.findall(r'\[FS_REASON_(\w+)\] = "(.*)"', (ROOT / "core/rendezvous/path_state.c").read_text()))
-    assert table.pop("NONE") == ""
-    assert table == {name: getattr(path_events.Reason, name) for name in registry.REASONS}
+def test_the_texts_of_reasons_stand_in_one_place() -> None:
+    """In core/include/fastsock_types.h."""
+    folders = [ROOT / name for name in ("core", "fastsock", "interpose")]
+    sources = [path for folder in folders for kind in ("h", "py", "pyx") for path in folder.rglob(f"*.{kind}")]
+    said = "".join(path.read_text() for path in [*sources, *(ROOT / "core").rglob("*.c"), *INTERPOSE.glob("*.c")])
+    assert len(path_events.REASONS) > 20
+    assert {text: said.count(f'"{text}"') for text in path_events.REASONS} == dict.fromkeys(path_events.REASONS, 1)
 
 
 # ---- `fastsock run PROGRAM` -----------------------------------------------------------------------------------------
@@ -195,7 +243,77 @@ def test_who_cannot_be_served_is_told_so_and_runs(flags: list[str], why: str, tm
     assert done.stderr == f"fastsock: {program} stays on kernel TCP: {why}\n"
 
 
-def test_what_run_takes_for_a_program(tmp_path: Path) -> None:
+SCRIPTS = {  # what it is called, its text, its mode; the exit status and the end of what is said
+    "a missing command": ("nothing-of-this-name", None, 0, 127, "command not found"),
+    "a missing file": ("./nothing", None, 0, 127, "no such file or directory"),
+    "a folder": ("./folder", None, 0o755, 126, "is a folder without a __main__.py"),
+    "not executable": ("./script", "#!/bin/sh\n", 0o644, 126, "is not executable"),
+    "a program that is not executable": ("./true", "\x7fELF", 0o644, 126, "Permission denied"),
+    "no program": ("./true", "\x7fELF", 0o755, 126, "Exec format error"),
+    "an interpreter that is missing": (
+        "./script",
+        "#!/nothing\n",
+        0o755,
+        126,
+        "its interpreter or loader does not exist",
+    ),
+    "its own status": ("./script", "#!/bin/sh\nexit 77\n", 0o755, 77, ""),
+    "its own signal": ("./script", "#!/bin/sh\nkill -9 $$\n", 0o755, -9, ""),
+}
+
+
+@pytest.mark.parametrize("what", SCRIPTS)
+def test_the_exit_status_is_the_programs_or_a_shells(what: str, tmp_path: Path) -> None:
+    name, text, mode, status, says = SCRIPTS[what]
+    if text is not None:
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(mode)
+    elif mode:
+        (tmp_path / name).mkdir()
+    words = [sys.executable, "-m", "fastsock"]
+    done = ended([*words, "run", name], status, cwd=tmp_path, PYTHONPATH=str(ROOT))
+    lines = [line for line in done.stderr.splitlines() if "stays on kernel TCP" not in line]
+    assert [line.endswith(says) for line in lines] == [True] * (says != "")
+    ended([*words, "doctor", "--", name], status if status >= 0 else 128 - status, cwd=tmp_path, PYTHONPATH=str(ROOT))
+
+
+def test_a_script_whose_interpreter_cannot_be_served_is_told_so_and_runs(tmp_path: Path) -> None:
+    source, program, script = tmp_path / "program.c", tmp_path / "program", tmp_path / "script"
+    source.write_text("int main(void) { return 5; }\n")
+    subprocess.run([COMPILER, "-static", str(source), "-o", str(program)], check=True, timeout=60)
+    script.write_text(f"#!{program}\n")
+    script.chmod(0o755)
+    done = ended([*RUN, script], 5)
+    why = f"its interpreter is {program}, and it is statically linked, so LD_PRELOAD has no effect"
+    assert done.stderr == f"fastsock: {script} stays on kernel TCP: {why}\n"
+
+
+# ---- `fastsock doctor -- PROGRAM` -----------------------------------------------------------------------------------
+
+
+def doctor(*words: object, **variables: str) -> dict[str, Any]:
+    done = ended([*RUN[:-1], "doctor", "--json", "--", "sh", "-c", '"$@" >&2', "sh", *words], **variables)
+    return dict(json.loads(done.stdout))
+
+
+def test_the_doctor_tells_the_path_of_each_connection_and_why(program: Path) -> None:
+    for rounds in ("60", "500", "4000"):  # on a busy machine it takes longer until both ends have moved
+        said = doctor(program, "data", CONFORMANCE_ROUNDS=rounds)
+        if len(said["moved"]) == 2:
+            break
+    first, second = said["moved"]
+    assert (first["local"], first["peer"]) == (second["peer"], second["local"])
+    assert f"{program} data" in said["processes"].values()
+    said = doctor(program, "data", FASTSOCK_PORTS_EXCLUDED="1-65535")
+    assert said["moved"] == []
+    assert said["stayed"] == {path_events.Reason.EXCLUDED: 2}
+    assert len(said["examples"][path_events.Reason.EXCLUDED]) == 2
+    assert said["origins"] == {"ports_excluded": "FASTSOCK_PORTS_EXCLUDED"}
+    said = doctor(program, "data", FASTSOCK_MOVE_AFTER="1000000")
+    assert said["stayed"] == {path_events.Reason.FEW: 2}
+
+
+def test_what_run_takes_for_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script, shell, command = tmp_path / "script", tmp_path / "shell", tmp_path / "tool"
     script.write_text("print(1)\n")
     shell.write_text("#!/bin/sh\n")
@@ -210,9 +328,36 @@ def test_what_run_takes_for_a_program(tmp_path: Path) -> None:
     assert launch.find(str(shell)) == launch.Program(str(shell), python=False)
     found = launch.find("sh")
     assert found == launch.Program(str(shutil.which("sh")), python=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sh").mkdir()  # a folder of a command's name is no program of Python's
+    assert launch.find("sh") == found
+    (tmp_path / "sh/__main__.py").touch()
+    assert launch.find("sh") is None
     interpreter = launch.find(sys.executable)
     assert interpreter
     assert interpreter.python
+
+
+@pytest.mark.parametrize(
+    ("trust", "namespace", "moves"), [("{user}", 0, 1), ("{user}", 1, 0), ("user", 1, 1), ("7", 0, 0)]
+)
+def test_users_are_trusted_by_number_in_their_user_namespace(
+    trust: str, namespace: int, moves: int, program: Path, tmp_path: Path
+) -> None:
+    """`fastsock run` looks the names up; a container further down may give the numbers to others."""
+    settings, stats = config.Settings(trust=trust.format(user=os.geteuid())), tmp_path / "stats.json"
+    script = 'exec env FASTSOCK_RUN_SETTINGS="$0" "$@"'
+    made = launch.environment({}, settings, None)[config.SETTINGS]
+    said = made.replace(
+        f"user_namespace={config.user_namespace()}", f"user_namespace={config.user_namespace() + namespace}"
+    )
+    for rounds in ("60", "500", "4000"):  # on a busy machine it takes longer until both ends have moved
+        words = ["sh", "-c", script, said, program, "data"]
+        stats_of = under_library(words, stats, CONFORMANCE_ROUNDS=rounds)[1]
+        if not moves or stats_of["connections_ring"]:
+            break
+    assert stats_of["connections_ring"] == 2 * moves
+    assert moves or set(stats_of["fallback_reasons"]) <= {path_events.Reason.UNTRUSTED, path_events.Reason.SEEKING}
 
 
 def test_the_environment_of_a_program() -> None:
@@ -223,5 +368,7 @@ def test_the_environment_of_a_program() -> None:
     said = dict(word.split("=") for word in made[config.SETTINGS].split())
     assert said["ports_allowed"] == "80-80,90-99"
     assert said["addresses_excluded"] == f"{'0' * 20}ffff0a000000/104,fd{'0' * 30}/8"
-    assert (said["trusts_any"], said["combine_limit"], said["move_after"]) == ("1", "0", "8")
+    assert (said["trusts_any"], said["trusted"], said["combine_limit"], said["move_after"]) == ("1", "", "0", "8")
+    said = launch.environment({}, config.Settings(trust="user,7,root"), None)[config.SETTINGS]
+    assert "trusts_any=0 trusts_self=1 trusted=7,0 user_namespace=" in said
     assert environment().keys() >= {"PATH"}

@@ -223,3 +223,65 @@ void closed(int a, int b) {
     nap(20);
     SAY(read(a, &got, 1));
 }
+
+/* The end of a stream is told behind its last byte: who has heard of it, and then receives less than it asked for, has all. The kernel has
+ * a part here that its reader's queue does not hold, and what follows may go another way. */
+/* Receives until nothing is there. */
+static void arrive_all(int fd) {
+    static char bytes[300000];
+    for (int empty = 0; empty < 3; nap(1)) empty = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0 ? 0 : empty + 1;
+}
+
+static void hang_up(int how, int by_poll, int leaves) {
+    static char bytes[300000];
+    int a, b, epoll = epoll_create1(EPOLL_CLOEXEC);
+    long sent = 0, got = 0, part;
+    connect_pair(&a, &b);
+    for (int round = 0; round < 3; round++) { /* until it holds no more; and again, by now perhaps elsewhere */
+        while ((part = send(a, bytes, sizeof bytes, MSG_DONTWAIT)) > 0) sent += part;
+        for (int i = 0; i < 20; i++) {
+            char byte;
+            if (write(b, "y", 1) != 1 || read(a, &byte, 1) != 1 || recv(b, &byte, 1, MSG_PEEK) != 1) abort();
+            nap(1);
+        }
+    }
+    if (leaves) { /* some bytes where it is, and the rest in the kernel again */
+        for (int i = 0; i < 200; i++) {
+            char byte;
+            if (i < 60 && (recv(b, bytes, sizeof bytes, MSG_DONTWAIT) == 0 || write(b, "y", 1) != 1 || read(a, &byte, 1) != 1)) abort();
+            if (i == 60) sent = got = 0, arrive_all(b);
+            if (i >= 60 && send(a, bytes, 1000, MSG_DONTWAIT) == 1000) sent += 1000;
+        }
+        fcntl(a, F_SETSIG, 0);
+        if (send(a, bytes, 100000, MSG_DONTWAIT) == 100000) sent += 100000;
+    }
+    if (how < 0) close(a);
+    else shutdown(a, how);
+    if (leaves) nap(20);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP};
+    struct pollfd fds = {.fd = b, .events = POLLIN | POLLRDHUP};
+    epoll_ctl(epoll, EPOLL_CTL_ADD, b, &event);
+    for (;;) {
+        if (by_poll) poll(&fds, 1, -1);
+        else epoll_wait(epoll, &event, 1, -1);
+        int told = by_poll ? fds.revents & POLLRDHUP : (int)(event.events & EPOLLRDHUP);
+        part = recv(b, bytes, sizeof bytes, MSG_DONTWAIT);
+        got += part > 0 ? part : 0;
+        if (told && part < (long)sizeof bytes) break;
+    }
+    SAY(got == sent);
+    SAY(recv(b, bytes, sizeof bytes, MSG_DONTWAIT));
+    close(b);
+    close(epoll);
+    if (how >= 0) close(a);
+}
+
+void hangups(int a, int b) {
+    (void)a, (void)b;
+    for (int by_poll = 0; by_poll < 2; by_poll++) {
+        hang_up(SHUT_WR, by_poll, 0);
+        hang_up(-1, by_poll, 0);
+        hang_up(SHUT_WR, by_poll, 1);
+        hang_up(-1, by_poll, 1);
+    }
+}

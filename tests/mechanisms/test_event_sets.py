@@ -201,6 +201,19 @@ def test_offers_without_end_are_bounded() -> None:
         assert open_descriptors() - before <= max(share // 16, share // 8) + 250
 
 
+def test_sets_of_processes_that_have_ended_are_let_go_of() -> None:
+    """However they ended: their sockets are closed, and nobody says more. The set of a process that runs on stays."""
+    with on_ring(False) as peer, contextlib.ExitStack() as stack:
+        owners = [stack.enter_context(contextlib.closing(Owner(peer, token))) for token in range(0x5000, 0x5050)]
+        for owner in owners:
+            owner.offer([owner.page(), eventfd()])
+            until(owner.is_known, "the page is known")
+            if owner is not owners[0]:
+                owner.sock.close()
+        assert owners[0].is_known()
+        assert sum(owner.is_known() for owner in owners) <= 20
+
+
 def test_a_peer_that_has_no_page_of_ours_tells_the_loop_by_its_thread() -> None:
     """A peer of ours whose process takes no offers: it has no numbers for them."""
     with running(SHORT_OF_NUMBERS) as program:

@@ -14,7 +14,7 @@ import fastsock
 
 pytestmark = pytest.mark.usefixtures("bounded", "patched")
 
-KIND = "kernel-facade"  # near is undecided, and stays so
+KIND = "one-sided"  # near is undecided, and stays so
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
-"""Taking turns on one side of a connection: holders that are killed or stopped in the middle of a turn, and bridges
-that come between."""
+"""The locks of a side: holders that are killed or stopped while they hold one, and bridges that come between."""
 
 import contextlib
 import errno
@@ -23,7 +22,7 @@ from fastsock._native import registry, socket_lifecycle
 RECEIVING, SENDING = 0, 1
 
 
-BOTH = pytest.mark.parametrize("turn", [RECEIVING, SENDING], ids=["receiving", "sending"])
+BOTH = pytest.mark.parametrize("lock", [RECEIVING, SENDING], ids=["receiving", "sending"])
 
 
 pytestmark = pytest.mark.usefixtures("bounded")
@@ -41,14 +40,14 @@ class Side:
 
     address: int
 
-    def take(self, turn: int) -> None:
-        until(lambda: library().turn_try(self.address, turn), "the turn")
+    def take(self, lock: int) -> None:
+        until(lambda: library().lock_try(self.address, lock), "the lock")
 
-    def end(self, turn: int) -> None:
-        library().turn_end(self.address, turn)
+    def end(self, lock: int) -> None:
+        library().lock_release(self.address, lock)
 
-    def free(self, turn: int) -> bool:
-        return int(library().turn_word(self.address, turn)) == 0
+    def free(self, lock: int) -> bool:
+        return int(library().lock_word(self.address, lock)) == 0
 
 
 def side_of(sock: socket.socket) -> Side:
@@ -67,16 +66,16 @@ def exchange(pair: Pair) -> None:
 
 @BOTH
 @pytest.mark.parametrize("end", ["thread", "exec"])
-def test_a_holder_that_has_ended_has_no_turn(pair: Pair, turn: int, end: str) -> None:
+def test_a_holder_that_has_ended_has_no_lock(pair: Pair, lock: int, end: str) -> None:
     """A thread's process lives, and so does its number's. (How processes are killed: native/crashes.c.)"""
     side = side_of(pair.near)
 
     def execs() -> None:
-        side.take(turn)
+        side.take(lock)
         os.execv("/bin/sleep", ["sleep", str(SECONDS)])
 
     if end == "thread":
-        Task(side.take, turn).join()
+        Task(side.take, lock).join()
         exchange(pair)
         return
     with forked(execs) as pid:
@@ -86,13 +85,13 @@ def test_a_holder_that_has_ended_has_no_turn(pair: Pair, turn: int, end: str) ->
 
 
 @contextlib.contextmanager
-def stopped_with(side: Side, turn: int) -> Iterator[int]:
-    """A forked holder that has the turn and is stopped until the block ends."""
+def stopped_with(side: Side, lock: int) -> Iterator[int]:
+    """A forked holder that has the lock and is stopped until the block ends."""
 
     def child() -> None:
-        side.take(turn)
+        side.take(lock)
         os.kill(os.getpid(), signal.SIGSTOP)
-        side.end(turn)
+        side.end(lock)
 
     with forked(child) as pid:
         until(lambda: state_of(pid) == "T", "the stop")
@@ -103,7 +102,7 @@ def stopped_with(side: Side, turn: int) -> Iterator[int]:
 
 
 @BOTH
-def test_a_stopped_holder_keeps_its_turn_and_nobody_spins_for_it(pair: Pair, turn: int) -> None:
+def test_a_stopped_holder_keeps_its_lock_and_nobody_spins_for_it(pair: Pair, lock: int) -> None:
     """The caller waits without the interpreter's lock, keeps its timeout and hears of signals."""
     near, far = pair
     side = side_of(near)
@@ -112,12 +111,12 @@ def test_a_stopped_holder_keeps_its_turn_and_nobody_spins_for_it(pair: Pair, tur
     signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
 
     def call() -> None:
-        if turn == SENDING:
+        if lock == SENDING:
             near.sendall(b"y")
         else:
             assert near.recv(1) == b"x"
 
-    with stopped_with(side, turn):
+    with stopped_with(side, lock):
         near.settimeout(2)  # so long that the signal comes before, also where the machine stands still for a second
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
         timer.start()
@@ -134,7 +133,7 @@ def test_a_stopped_holder_keeps_its_turn_and_nobody_spins_for_it(pair: Pair, tur
         task = Task(call)
         assert task.blocks()
     task.result()
-    if turn == SENDING:
+    if lock == SENDING:
         assert far.recv(1) == b"y"
 
 
@@ -197,18 +196,18 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_hears_of_signals_while_a_stopped_holder_has_its_turn(pair: Pair, call: str) -> None:
+def test_a_call_hears_of_signals_while_a_stopped_holder_has_the_lock(pair: Pair, call: str) -> None:
     """A handler may end it, and nothing is done then. Else it goes on when the holder does."""
     near, far = pair
-    turn, make = CALLS[call]
+    lock, make = CALLS[call]
     endpoint = socket_lifecycle.endpoint_now(near)  # (`fileno()` would hand the number out)
     assert endpoint is not None
     library()
     side = Side(endpoint.describe()["side"])
-    with stopped_with(side, turn):
+    with stopped_with(side, lock):
         with interrupted(give_up, 2), pytest.raises(Interrupted):
             make(near)
-        assert not side.free(turn)
+        assert not side.free(lock)
         going_on = Task(lambda: make(near))
         assert going_on.blocks()
     number = going_on.result()
@@ -223,19 +222,19 @@ def test_a_call_hears_of_signals_while_a_stopped_holder_has_its_turn(pair: Pair,
 
 
 @BOTH
-def test_closing_one_of_several_descriptors_waits_for_no_stopped_holder(pair: Pair, turn: int) -> None:
+def test_closing_one_of_several_descriptors_waits_for_no_stopped_holder(pair: Pair, lock: int) -> None:
     """The others go on, and the number is free for another file at once."""
     near, far = pair
     side = side_of(near)
     number = near.fileno()
     with near.dup() as other:
-        with stopped_with(side, turn):
+        with stopped_with(side, lock):
             closing = Task(near.close)
             until(lambda: not closing.is_alive(), "the close")
             closing.result()
             with open(os.devnull, "rb") as taken:
                 assert taken.fileno() == number
-                assert not side.free(turn)
+                assert not side.free(lock)
         exchange(Pair(other, far, "ring"))
 
 
@@ -245,13 +244,13 @@ def test_closing_one_of_several_descriptors_waits_for_no_stopped_holder(pair: Pa
     ids=["non-blocking", "closed"],
 )
 @BOTH
-def test_a_handler_ends_a_call_while_a_stopped_holder_has_its_turn(
-    pair: Pair, turn: int, handle: Callable[[socket.socket], None], number: int
+def test_a_handler_ends_a_call_while_a_stopped_holder_has_the_lock(
+    pair: Pair, lock: int, handle: Callable[[socket.socket], None], number: int
 ) -> None:
     """As on TCP, where the call is made again behind the signal."""
     near = pair.near
-    with stopped_with(side_of(near), turn), interrupted(lambda: handle(near), 1), raises_errno(number):
-        near.sendall(b"x") if turn == SENDING else near.recv(1)
+    with stopped_with(side_of(near), lock), interrupted(lambda: handle(near), 1), raises_errno(number):
+        near.sendall(b"x") if lock == SENDING else near.recv(1)
 
 
 def echo(sock: socket.socket) -> None:

@@ -1,7 +1,7 @@
-"""No turn is held while its holder waits: for room in the kernel for a doorbell byte, or for the end of a post. What is
+"""No lock is held while its holder waits: for room in the kernel for a doorbell byte, or for the end of a post. What is
 owed meanwhile is sent, whoever is killed or stopped.
 
-What shows it is what can be done in the turn while the other one waits. (Who holds the turn while he waits has given
+What shows it is what can be done under the lock while the other one waits. (Who holds the lock while he waits has given
 up when it can be had.)
 """
 
@@ -21,7 +21,7 @@ from harness.hostile_peer import EXPOSED, Peer, on_ring
 from harness.pairs import KernelSocket, Task
 from native.ring import library
 
-from mechanisms.test_side_lock_waiting import SENDING, nothing_to_receive, side_of, take_turn
+from mechanisms.test_side_lock_waiting import SENDING, nothing_to_receive, side_of, take_lock
 
 pytestmark = pytest.mark.usefixtures("bounded")
 
@@ -75,9 +75,9 @@ def in_kernel(raw: socket.socket) -> int:
     return int.from_bytes(fcntl.ioctl(raw, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
-def turn_while_ringing(peer: Peer, call: str) -> bool:
+def lock_while_ringing(peer: Peer, call: str) -> bool:
     """The victim waits in `call` until the kernel takes its doorbell bytes. Calls of another thread return meanwhile,
-    and somebody has the turn and sees to room. Whether that was before the victim gave up: then its bytes go out."""
+    and somebody has the lock and sees to room. Whether that was before the victim gave up: then its bytes go out."""
     half, side = 1 - peer.side, side_of(peer.victim)
     count, ring = CALLS[call]
     with choked(peer) as raw, peer.victim.dup() as beside:
@@ -89,10 +89,10 @@ def turn_while_ringing(peer: Peer, call: str) -> bool:
             nothing_to_receive(beside)
             assert beside.send(b"y", socket.MSG_DONTWAIT) == 1  # in the ring; its doorbell byte is owed as well
             count += 1
-            while not library().turn_try(side, SENDING):
+            while not library().lock_try(side, SENDING):
                 time.sleep(0)
             make_room(raw)
-            library().turn_end(side, SENDING)
+            library().lock_release(side, SENDING)
             caller.result()
             limit = time.monotonic() + 0.2  # (a request is not answered by a thread of the test's)
             while in_kernel(raw) != before + count and time.monotonic() < limit:
@@ -102,12 +102,12 @@ def turn_while_ringing(peer: Peer, call: str) -> bool:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_whose_doorbell_byte_finds_no_room_holds_no_turn(publishes: bool, call: str) -> None:
+def test_a_call_whose_doorbell_byte_finds_no_room_holds_no_lock(publishes: bool, call: str) -> None:
     for _ in range(ATTEMPTS):
         with on_ring(publishes) as peer:
-            if turn_while_ringing(peer, call):
+            if lock_while_ringing(peer, call):
                 return
-    pytest.fail("whenever the turn could be had, the call had given up")
+    pytest.fail("whenever the lock could be had, the call had given up")
 
 
 def count_as_rung(peer: Peer, count: int) -> int:
@@ -119,8 +119,8 @@ def count_as_rung(peer: Peer, count: int) -> int:
 
 
 def dead_holders_byte(peer: Peer) -> bool:
-    """A holder that waited for room is dead, and another one was killed in a turn: who takes that over waits. Whether
-    each doorbell byte comes that was counted. ConnectionError: the machine was busy, and the call gave up."""
+    """A holder that waited for room is dead, and another one was killed with the lock: who takes that over waits.
+    Whether each doorbell byte comes that was counted. ConnectionError: the machine was busy, and the call gave up."""
     half, side = 1 - peer.side, side_of(peer.victim)
     with choked(peer) as raw:
         rung, before = peer.region.get(half, "rung"), in_kernel(raw)
@@ -129,7 +129,7 @@ def dead_holders_byte(peer: Peer) -> bool:
                 time.sleep(0)  # (the test's deadline ends this)
             os.kill(pid, signal.SIGKILL)
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        Task(take_turn, side, SENDING).result()  # (by a thread that ends; to the next one a dead process is the same)
+        Task(take_lock, side, SENDING).result()  # (by a thread that ends; to the next one a dead process is the same)
         sender = Task(peer.victim.send, b"y")
         while peer.region.get(half, "rung") != rung + 2:
             time.sleep(0)

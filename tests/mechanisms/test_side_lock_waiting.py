@@ -1,4 +1,4 @@
-"""No turn is held while its holder waits: calls of other threads and processes go on beside one that waits."""
+"""No lock is held while its holder waits: calls of other threads and processes go on beside one that waits."""
 
 import os
 import select
@@ -26,8 +26,8 @@ def side_of(sock: socket.socket) -> int:
     return int(endpoint.describe()["side"])
 
 
-def take_turn(side: int, turn: int = RECEIVING) -> None:
-    until(lambda: library().turn_try(side, turn), "the turn")
+def take_lock(side: int, lock: int = RECEIVING) -> None:
+    until(lambda: library().lock_try(side, lock), "the lock")
 
 
 def detached(peer: Peer) -> socket.socket:
@@ -59,15 +59,15 @@ def nothing_to_receive(sock: socket.socket) -> None:
         sock.recv(1, socket.MSG_DONTWAIT)
 
 
-def test_a_leaver_that_waits_for_the_peer_holds_no_turn(peer: Peer) -> None:
+def test_a_leaver_that_waits_for_the_peer_holds_no_lock(peer: Peer) -> None:
     """It has what lay unread, so a receive of another thread finds nothing; all is there once it is settled."""
     side, beside = side_of(peer.victim), peer.victim.dup()
     with beside:
         leaver = collected(peer, 5000)
         beside.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 100_000)
-        for turn in (RECEIVING, SENDING):
-            take_turn(side, turn)
-            library().turn_end(side, turn)
+        for lock in (RECEIVING, SENDING):
+            take_lock(side, lock)
+            library().lock_release(side, lock)
         nothing_to_receive(beside)
         assert peer.region.get(peer.side, "settled") == 0, "those calls have waited until the leaver gave up"
         give_back(peer, payload(5000))

@@ -88,7 +88,7 @@ static int error_of(int call, int i) {
 
 enum place { PROGRAM, CONNECTION_THREAD, BRIDGE, PLACES };
 
-static const char *const places[PLACES] = {"of the program", "of the connection thread", "of the bridge's process"};
+static const char *const places[PLACES] = {"of the program", "of the control thread", "of the bridge's process"};
 
 static struct {
     int call, n, error, where; /* the n-th call of this place */

@@ -5,7 +5,7 @@
  * process, where the sanitizers see both, or in two. Each end has sending and receiving threads, which poll, sleep, watch
  * the exposed descriptor, or wait in the kernel's own calls before the move; or it has one thread that drives it as an event loop
  * does (loop.h). At places of the streams that chance has chosen an end moves, is exposed, goes back to
- * the kernel (while both send, and perhaps both leave), gets a forked holder that is killed in the middle of its turns,
+ * the kernel (while both send, and perhaps both leave), gets a forked holder that is killed with a lock held,
  * closes with calls inside, or is killed. Every byte is verified. A wait that nothing ends is a failure, and shows how
  * the ends stand; so is a step (streams.h) that no round has come to.
  *

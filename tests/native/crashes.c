@@ -1,4 +1,4 @@
-/* Holders that are killed in the middle of a turn: at every store of a turn in its own process, the next holder mends what
+/* Holders that are killed with a lock held: at every store under a lock in its own process, the next holder mends what
  * it finds and goes on. Nothing that was sent is lost or doubled, and the arena's accounts are right.
  *
  *   crashes SECONDS [ROUND]
@@ -98,7 +98,7 @@ static void unlock(int side, int sends) {
     fs_robust_unlock(sends ? &shared->own[side].sender.lock : &shared->own[side].receiver.lock);
 }
 
-/* What one process does in its turn: posts bytes of the pattern from where the stream stands. */
+/* What one process does with the lock: posts bytes of the pattern from where the stream stands. */
 static int64_t post(uint64_t position, uint32_t length, int combine) {
     return fs_post(&views[0], &shared->own[0].sender, (const char *)pattern_at(position), length, FS_DATA, combine, NULL);
 }
@@ -118,11 +118,11 @@ static void read_some(uint32_t room, int kill_at) {
     unlock(1, 0);
 }
 
-static void be_killed(void (*turn)(uint64_t, int), uint64_t what, int kill_at, int *died) {
+static void be_killed(void (*work)(uint64_t, int), uint64_t what, int kill_at, int *died) {
     pid_t child = fork();
     check(child >= 0, "fork: %m");
     if (child == 0) {
-        turn(what, kill_at);
+        work(what, kill_at);
         _exit(0);
     }
     siginfo_t info;
@@ -184,7 +184,7 @@ static void run_round(uint64_t *random, struct mapping *map, uint32_t *deaths) {
     static const uint32_t limits[] = {0, 500, 2000};
     begin(map);
     if (one_in(random, 2)) fs_store_sc(&views[0].tx->limit, 1000); /* of the reader; the arena has four times as much */
-    for (int turns = 0; turns < 30; turns++) {
+    for (int times = 0; times < 30; times++) {
         int died, kill_at = 1 + (int)below(random, 24);
         uint64_t seed = next_random(random);
         uint32_t who = below(random, 5);
@@ -230,55 +230,55 @@ static void run_round(uint64_t *random, struct mapping *map, uint32_t *deaths) {
     drain_all();
 }
 
-/* A holder that is stopped keeps its turn, and one that ends with its turn to another's gain does not spoil it. */
+/* A holder that is stopped keeps its lock, and one that ends with its lock to another's gain does not spoil it. */
 static void stop_a_holder(void) {
-    struct fs_robust_lock *turn = &shared->own[0].sender.lock;
+    struct fs_robust_lock *lock = &shared->own[0].sender.lock;
     pid_t child = fork();
     check(child >= 0, "fork: %m");
     if (child == 0) {
-        fs_robust_lock(turn, (uint32_t)getpid());
+        fs_robust_lock(lock, (uint32_t)getpid());
         raise(SIGSTOP);
-        fs_robust_unlock(turn);
+        fs_robust_unlock(lock);
         raise(SIGSTOP);
         _exit(0);
     }
     int status;
     check(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status), "the child did not stop");
     for (int tries = 0; tries < 3; tries++) {
-        check(fs_robust_trylock(turn, (uint32_t)getpid()) == FS_LOCK_BUSY, "the turn of a stopped holder was taken");
-        fs_lock_wait(turn);
+        check(fs_robust_trylock(lock, (uint32_t)getpid()) == FS_LOCK_BUSY, "the lock of a stopped holder was taken");
+        fs_lock_wait(lock);
     }
     kill(child, SIGCONT);
-    check(fs_robust_lock(turn, (uint32_t)getpid()) == FS_LOCK_TAKEN, "a turn that ended well was inherited");
+    check(fs_robust_lock(lock, (uint32_t)getpid()) == FS_LOCK_TAKEN, "a lock that was released was inherited");
     waitpid(child, &status, WUNTRACED);
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
-    check(fs_load_relaxed(&turn->word) == fs_robust_thread.thread, "a stranger's death took the turn");
-    fs_robust_unlock(turn);
+    check(fs_load_relaxed(&lock->word) == fs_robust_thread.thread, "a stranger's death took the lock");
+    fs_robust_unlock(lock);
 }
 
-/* Two turns at once: both are told of their holder's death. */
+/* Two locks at once: both are told of their holder's death. */
 static void kill_a_holder_of_both(void) {
-    struct fs_robust_lock *turns[2] = {&shared->own[0].receiver.lock, &shared->own[0].sender.lock};
+    struct fs_robust_lock *locks[2] = {&shared->own[0].receiver.lock, &shared->own[0].sender.lock};
     pid_t child = fork();
     check(child >= 0, "fork: %m");
     if (child == 0) {
-        fs_robust_lock(turns[0], (uint32_t)getpid());
-        fs_lock_push(turns[0]);
-        fs_robust_lock(turns[1], (uint32_t)getpid());
-        fs_robust_unlock(turns[1]);
-        fs_robust_lock(turns[1], (uint32_t)getpid());
+        fs_robust_lock(locks[0], (uint32_t)getpid());
+        fs_lock_push(locks[0]);
+        fs_robust_lock(locks[1], (uint32_t)getpid());
+        fs_robust_unlock(locks[1]);
+        fs_robust_lock(locks[1], (uint32_t)getpid());
         kill(getpid(), SIGKILL);
     }
     siginfo_t info;
     check(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0, "waitid: %m");
     for (int i = 0; i < 2; i++) {
-        check(fs_robust_lock(turns[i], (uint32_t)getpid()) == FS_LOCK_OWNER_DIED, "turn %d was not inherited", i);
-        fs_unlock_owner_died(turns[i]);
-        check(fs_robust_lock(turns[i], (uint32_t)getpid()) == FS_LOCK_OWNER_DIED, "turn %d: whose holder could not mend it", i);
-        fs_robust_unlock(turns[i]);
-        check(fs_robust_lock(turns[i], (uint32_t)getpid()) == FS_LOCK_TAKEN, "turn %d was inherited twice", i);
-        fs_robust_unlock(turns[i]);
+        check(fs_robust_lock(locks[i], (uint32_t)getpid()) == FS_LOCK_OWNER_DIED, "lock %d was not inherited", i);
+        fs_unlock_owner_died(locks[i]);
+        check(fs_robust_lock(locks[i], (uint32_t)getpid()) == FS_LOCK_OWNER_DIED, "lock %d: whose holder could not mend it", i);
+        fs_robust_unlock(locks[i]);
+        check(fs_robust_lock(locks[i], (uint32_t)getpid()) == FS_LOCK_TAKEN, "lock %d was inherited twice", i);
+        fs_robust_unlock(locks[i]);
     }
     reap();
 }
@@ -293,7 +293,7 @@ int main(int count, char **arguments) {
     stop_a_holder();
     kill_a_holder_of_both();
     for (uint64_t random; next_round(&rounds, &random);) run_round(&random, &map, &deaths);
-    printf("%u rounds, %u killed in the middle of a turn\n", rounds.done, deaths);
+    printf("%u rounds, %u killed with a lock held\n", rounds.done, deaths);
     check(rounds.only || deaths, "nobody was killed");
     return 0;
 }

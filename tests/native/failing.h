@@ -1,5 +1,5 @@
 /* What failures.c and search.c share, and runs.h uses: the core is told that the n-th call of one kind has failed, of the program's thread, of the
- * connection thread or of the process of a bridge. A run is a process. It does a scenario with the failure, and then once more without: this
+ * control thread or of the process of a bridge. A run is a process. It does a scenario with the failure, and then once more without: this
  * must succeed, and afterwards no descriptor, no allocation and no block of shared memory is missing. A round number names the run, so that
  * it can be made again; 0 seconds: all of them. The core asks the system by a table, and calls.h puts functions of its own there. */
 #ifndef FASTSOCK_FAILING_H

@@ -225,7 +225,7 @@ static void talk_across(void) {
     read_to_end(1);
 }
 
-/* What the thread sends again stops half-way until the leaver has given it up, and a bridge reads the half. */
+/* What the thread sends again stops half-way until the side that falls back has given it up, and a bridge reads the half. */
 static fs_word32 released;
 
 static ssize_t send_half(int fd, const void *data, size_t length, int flags) {

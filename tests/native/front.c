@@ -1,9 +1,9 @@
-/* A front end in C, of core/include/fastsock.h and nothing else, under the sanitizers too: `front [seconds [round]]`.
+/* A front end in C, under the sanitizers too: `front [seconds [round]]`.
  *
  * In each round a TCP connection over the loopback begins on the kernel, and both of its ends are driven in this process: one
  * thread each sends, one receives. On the way each end gets its half of a region, at a time of its own, and may be exposed, so
  * that its receiver polls the descriptor. Every byte is verified, and each direction must have moved before it ends. */
-#include "fastsock.h"
+#include "internals.h"
 #include "harness.h"
 
 #include <signal.h>

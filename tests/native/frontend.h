@@ -6,7 +6,7 @@
 
 #include "harness.h"
 
-#include "include/fastsock.h"
+#include "internals.h"
 
 #include <sched.h>
 #include <sys/wait.h>
@@ -26,7 +26,7 @@ struct end {
     size_t size;
     int side;
     struct fs_event_set *set;         /* of the loop that drives it; NULL: none does */
-    int asked;                  /* the connection thread answers its peer */
+    int asked;                  /* the control thread answers its peer */
     fs_word32 open;
     int bridged;
     int number; /* the descriptor as the program knows it */
@@ -136,7 +136,8 @@ static int open_end(struct end *e, int fd) {
 static int attach_end(struct end *e, const struct fs_flow_options *flow) {
     const char *wrong = NULL;
     enter(e);
-    int failed = e->asked ? 0 : fs_requests_expect(&e->c, e->side, ((struct fs_region *)e->memory)->id);
+    int failed = e->asked ? 0 : fs_control_thread_start();
+    if (!failed && !e->asked) failed = fs_requests_expect(&e->c, e->side, ((struct fs_region *)e->memory)->id);
     e->asked |= !failed;
     if (!failed && e->set) failed = FS_MIN(fs_slot_alloc(&e->c, e->set), 0);
     if (!failed) failed = fs_attach(&e->c, e->memory, e->size, e->side, flow, &wrong);
@@ -212,7 +213,7 @@ static inline enum fs_fallback_result leave_end(struct end *e, int may_bridge) {
 
 /* The connection has ended by `call`, which is inside. As after_call. */
 static void conclude(struct end *e, struct fs_call *call) {
-    if (!fs_host.keeps_apart) enter(e); /* the list of those that are asked, the roll and the news need it still */
+    if (!fs_host.keeps_apart) enter(e); /* the list of those that are asked, the connection table and fd_change need it still */
     if (e->asked) fs_requests_stop(&e->c);
     e->asked = 0;
     fs_conn_close(&e->c, &e->totals);
@@ -271,7 +272,7 @@ __attribute__((no_sanitize("thread"))) static inline void show_end(const struct 
             c->ring.violation ? c->ring.violation : "none");
     if (!own || !fs_load_own32(&c->is.attached)) return;
     const struct fs_direction *tx = c->ring.tx, *rx = c->ring.rx;
-    fprintf(stderr, "  moved %#x, holders %u, turns %#x %#x %#x, late %d %d, sleepers %u %u, bells %u %u\n",
+    fprintf(stderr, "  moved %#x, holders %u, locks %#x %#x %#x, late %d %d, sleepers %u %u, futexes %u %u\n",
             fs_load_own32(&own->moved), fs_load_own32(&own->holders), fs_load_own32(&own->sender.lock.word),
             fs_load_own32(&own->receiver.lock.word), fs_load_own32(&own->fallback.lock.word), c->late, c->late_sending,
             fs_load_own32(&c->recv_sleepers), fs_load_own32(&c->send_sleepers), fs_load_own32(&c->ring.rx->futex), fs_load_own32(&c->ring.tx->credit_futex));

@@ -1,4 +1,4 @@
-/* Holders of a connection that are killed at a system call in the middle of a turn: the next holder mends what concerns the
+/* Holders of a connection that are killed at a system call with a lock held: the next holder mends what concerns the
  * kernel connection, and the peer goes on. `killed [seconds]`; one look at each place is enough.
  *
  * Both ends are in this process, and a forked child holds one of them too. It dies in the function that stands
@@ -58,7 +58,7 @@ static void kill_who_answers_a_plug(void) {
     check(poll(&polled, 1, 0) == 0, "a full ring is called writable");
     check(fs_try_recv(&ends[1].c, bytes, sizeof bytes, 0, 1) == CHUNK, "receiving");
     check(poll(&polled, 1, 0) == 0, "the plug goes before a third of the window is free");
-    fs_arm_sender(&ends[0].c.ring, &fs_own(&ends[0].c)->sender, FS_WAITS); /* another thread of this end sleeps on the bell */
+    fs_arm_sender(&ends[0].c.ring, &fs_own(&ends[0].c)->sender, FS_WAITS); /* another thread of this end sleeps on the futex */
     be_killed(receive_half);
     check(!fs_peer_credit_wait(&ends[1].c.ring), "the child has not answered");
     check(fs_try_recv(&ends[1].c, bytes, 1, MSG_PEEK, 1) == 1, "what the child had not read");
@@ -103,7 +103,7 @@ static void kill_who_counts_by_place(int in_line) {
     close_ends();
 }
 
-/* A thread that sleeps on a bell of the second end, and looks at nothing by itself. */
+/* A thread that sleeps on a futex of the second end, and looks at nothing by itself. */
 struct sleeper {
     pthread_t thread;
     fs_word32 *futex;
@@ -153,7 +153,7 @@ static void kill_who_wakes(void) {
     close_ends();
 }
 
-/* Of two processes that sleep on one bell one is killed: the other one is woken all the same. */
+/* Of two processes that sleep on one futex one is killed: the other one is woken all the same. */
 static void kill_who_sleeps(void) {
     struct sleeper sleeper;
     open_ends();
@@ -191,7 +191,7 @@ int main(int count, char **arguments) {
         kill_who_wakes();
         kill_who_sleeps();
     }
-    printf("%u rounds, %u killed in the middle of a turn, %u asleep\n", rounds.done,
+    printf("%u rounds, %u killed with a lock held, %u asleep\n", rounds.done,
            4 * rounds.done, rounds.done);
     return 0;
 }

@@ -115,7 +115,7 @@ int end_readable(struct end *end) { return fs_ring_readable(&end->ring); }
 int end_writable(struct end *end) { return fs_ring_writable(&end->ring, &end->own.sender); }
 size_t end_available(struct end *end, size_t enough) { return fs_available(&end->ring, enough); }
 int end_count_ring(struct end *end) { return fs_count_ring(&end->ring, &end->own.sender); }
-uint32_t end_hush(struct end *end) { return fs_doorbell_bytes_to_drain(&end->ring, &end->own.receiver); }
+uint32_t end_drain(struct end *end) { return fs_doorbell_bytes_to_drain(&end->ring, &end->own.receiver); }
 
 const char *end_violation(struct end *end) { return end->ring.violation; }
 int end_oob_byte(struct end *end) { return end->own.receiver.oob_waiting ? end->own.receiver.oob_byte : -1; }
@@ -125,16 +125,16 @@ uint32_t end_consumed(struct end *end) { return fs_load_relaxed(&end->own.receiv
 uint64_t end_arena_used(struct end *end) { return end->own.sender.head - end->own.sender.tail; }
 const struct fs_counters *end_counters(struct end *end) { return &end->ring.count; }
 
-/* ---- turns ------------------------------------------------------------------------------------------ */
+/* ---- locks ------------------------------------------------------------------------------------------ */
 
 /* The lock of a side that a live endpoint uses (its `describe` tells where). */
 static struct fs_robust_lock *lock_of(struct fs_shared_side *side, int sends) { return sends ? &side->sender.lock : &side->receiver.lock; }
 
-int turn_try(struct fs_shared_side *side, int sends) { return fs_robust_trylock(lock_of(side, sends), (uint32_t)getpid()); }
-void turn_end(struct fs_shared_side *side, int sends) { fs_robust_unlock(lock_of(side, sends)); }
-uint32_t turn_word(struct fs_shared_side *side, int sends) { return fs_load_relaxed(&lock_of(side, sends)->word); }
+int lock_try(struct fs_shared_side *side, int sends) { return fs_robust_trylock(lock_of(side, sends), (uint32_t)getpid()); }
+void lock_release(struct fs_shared_side *side, int sends) { fs_robust_unlock(lock_of(side, sends)); }
+uint32_t lock_word(struct fs_shared_side *side, int sends) { return fs_load_relaxed(&lock_of(side, sends)->word); }
 
-/* Doorbell bytes that the side counted as rung, and for which the kernel had no room at that time. In the turn to send. */
+/* Doorbell bytes that the side counted as rung, and for which the kernel had no room at that time. With the send lock. */
 void side_owes(struct fs_shared_side *side, uint32_t count, int64_t since) {
     side->sender.bytes_unsent = count;
     side->sender.unsent_since = since;

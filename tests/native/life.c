@@ -11,7 +11,7 @@
  * (What is counted is relaxed: nothing here may order what the core has to order.) */
 #include "harness.h"
 
-#include "include/fastsock.h"
+#include "internals.h"
 
 #include <sys/wait.h>
 

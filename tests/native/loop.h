@@ -232,7 +232,7 @@ static void sleep_in_loop(struct loop *l) {
     take_all_hints(e);
 }
 
-static int turn_of_loop(struct loop *l) {
+static int loop_once(struct loop *l) {
     struct fs_connection *c = &l->me->end->c;
     int any = read_kernel(l);
     if (!l->over && fs_is_attached(c) && !l->ended && (l->lower_ended || fs_receives_on_ring(c) || fs_switch_reached(c)))
@@ -256,7 +256,7 @@ static void *drive_end(void *argument) {
     while (!l.over && !(l.ended && l.said_end) && begin_call(e, &call)) {
         obey(&l);
         int any = 0;
-        for (uint32_t n = 1 + below(&me->random, 8); n && !l.over; n--) any |= turn_of_loop(&l);
+        for (uint32_t n = 1 + below(&me->random, 8); n && !l.over; n--) any |= loop_once(&l);
         if (any) stuck = 0;
         else if (!stuck) stuck = seconds_now();
         else if (seconds_now() > stuck + PATIENCE) lose("the loop of side %d gets no further", e->side);

@@ -91,7 +91,7 @@ class Ring(RuleBasedStateMachine):
             assert self.ends[1 - side].oob_byte() == oob[-1]
         del self.unread[side][:items]
         if self.exposed:
-            self.bytes_rung[side] -= self.ends[1 - side].hush()
+            self.bytes_rung[side] -= self.ends[1 - side].drain()
 
     @rule(side=SIDES, room=SIZES)
     def take(self, side: int, room: int) -> None:

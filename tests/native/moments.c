@@ -36,7 +36,7 @@ static void take_urgent_byte_that_comes_late(int flags) {
 
 /* ---- an urgent send of a connection that has no region --------------------------------------------------------------- */
 
-/* As where a bridge has come between the look of the caller and the turn. */
+/* As where a bridge has come between the look of the caller and the lock. */
 static void send_urgent_in_kernel(void) {
     char bytes[8];
     open_ends();
@@ -104,7 +104,7 @@ static void leave_without_memory(void) {
 
 static fs_word32 receives, given_up;
 
-/* In a turn. */
+/* With a lock. */
 static ssize_t receive_slowly(int fd, void *into, size_t room, int flags) {
     if (fs_load_sc(&receives) == 1) {
         fs_store_sc(&receives, 2);

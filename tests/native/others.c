@@ -127,21 +127,21 @@ static void *call_for_long(void *nothing) {
 
 static void keep_the_turn(void) { fs_lock_send_within(&ends[0].c, -1); }
 
-/* The number is closed beside a call of ours and a turn of a process that does not go on. */
+/* The number is closed beside a call of ours and a lock of a process that does not go on. */
 static void run_stopped_holder(void) {
     pthread_t thread;
-    step("another holder stands in its turn");
+    step("another holder has the lock");
     if (open_two(1)) {
         double until = seconds_now() + PATIENCE;
         fork_other(keep_the_turn);
         while (!fs_load_sc(&fs_own(&ends[0].c)->sender.lock.word)) {
-            if (seconds_now() > until) violate("it does not take its turn");
+            if (seconds_now() > until) violate("it does not take the lock");
             usleep(200);
         }
         fs_store_sc(&may_end, 0);
         check(pthread_create(&thread, NULL, call_for_long, NULL) == 0, "no thread");
         while (!fs_load_sc(&may_end)) usleep(200);
-        step("a number is closed beside another holder's turn");
+        step("a number is closed beside another holder's lock");
         close_end(&ends[0], 1);
         kill_other();
         fs_store_sc(&may_end, 2);
@@ -161,7 +161,7 @@ static void run_watched_twice(void) {
         put(1);
         get(0);
         look_once(0);
-        watch = (struct fs_tcp_watch){.turn = 0};
+        watch = (struct fs_tcp_watch){0};
         double until = seconds_now() + PATIENCE; /* (an epoll that takes no more is left alone for a second) */
         while (!fs_watch_add(&watch, fs_fd(&ends[0].c), FS_HANGUP_EVENTS, nobody, nobody) && strict) {
             if (seconds_now() > until) violate("it is not watched");

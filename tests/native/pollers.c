@@ -242,12 +242,12 @@ static void handlers_put_off(void) {
     fs_poller_host.before_sleep = enter_sleep;
     fs_poller_host.after_sleep = leave_sleep;
     fs_poller_host.is_interrupted = is_interrupted;
-    check(fs_poller_wait(poller, &got, 1, 1000000, NULL) == 0 && entered && entered == left, "it has not slept");
+    check(fs_poller_wait(poller, poller->epoll, &got, 1, 1000000, NULL) == 0 && entered && entered == left, "it has not slept");
     interrupts = 1;
-    check(fs_poller_wait(poller, &got, 1, FOREVER, NULL) == -EINTR && entered == left, "not interrupted");
+    check(fs_poller_wait(poller, poller->epoll, &got, 1, FOREVER, NULL) == -EINTR && entered == left, "not interrupted");
     check(transmit(&pairs[0], 0, "a", 1) == 1, "sending");
     int n;
-    while ((n = fs_poller_wait(poller, &got, 1, FOREVER, NULL)) == -EINTR) {} /* (the first hint may be on its way) */
+    while ((n = fs_poller_wait(poller, poller->epoll, &got, 1, FOREVER, NULL)) == -EINTR) {} /* (the first hint may be on its way) */
     check(n == 1, "not told: %d", n);
     fs_poller_host = (struct fs_poller_host){.end_call = end_call_of};
     close_pair(&pairs[0]);
@@ -280,7 +280,7 @@ static void signals(void) {
                 check(fs_poller_poll(mine, &waits, &it, 1, FOREVER, &open) == -EINTR, "not interrupted");
                 end_call(&pairs[0].ends[1], &call);
             } else {
-                check(fs_poller_wait(poller, &got, 1, FOREVER, &open) == -EINTR, "not interrupted");
+                check(fs_poller_wait(poller, poller->epoll, &got, 1, FOREVER, &open) == -EINTR, "not interrupted");
             }
             check(handled == 1, "handled %d times", (int)handled);
             handled = 0;

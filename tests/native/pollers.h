@@ -36,7 +36,7 @@ static inline void open_pair(struct pair *p) {
 
 static inline void attach_side(struct pair *p, int s) {
     static const struct fs_flow_options flow = {.ack_threshold = 4, .combine_limit = 256, .combine_when_full = 1};
-    check(fs_poller_before_attach(&p->its[s]) == 0, "no seat");
+    check(fs_poller_before_attach(&p->its[s]) == 0, "no slot");
     check(attach_end(&p->ends[s], &flow) == 0, "attaching");
     fs_poller_after_attach(&p->its[s], 1);
 }
@@ -98,7 +98,7 @@ static inline void control(struct fs_poller *in, int op, struct pair *p, int sid
 
 static inline uint32_t told_of(struct fs_poller *by, uint64_t data, int64_t timeout) {
     struct epoll_event got[8];
-    int n = fs_poller_wait(by, got, 8, timeout, NULL);
+    int n = fs_poller_wait(by, by->epoll, got, 8, timeout, NULL);
     check(n >= 0, "waiting: %d", n);
     check(n <= 1, "%d events", n);
     check(!n || got->data.u64 == data, "another one's data: %" PRIx64, got->data.u64);

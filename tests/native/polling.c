@@ -31,7 +31,7 @@ static int open_pollable(void) {
     return opened;
 }
 
-/* To the ring; an end that gets no seat keeps the connection on the kernel. */
+/* To the ring; an end that gets no slot keeps the connection on the kernel. */
 static void move(void) {
     static const struct fs_flow_options flow = {4, 0, 0};
     int taken = 0, failed = 0;
@@ -56,7 +56,7 @@ static void await_told(struct fs_poller *p) {
     struct epoll_event event = {.events = 0};
     int n = 0;
     for (double until = seconds_now() + PATIENCE; !lost && n <= 0;) {
-        n = fs_poller_wait(p, &event, 1, 5000000, NULL);
+        n = fs_poller_wait(p, p->epoll, &event, 1, 5000000, NULL);
         if (n < 0 && n != -EINTR) goes_on(n);
         if (seconds_now() > until) violate("nobody is told of the byte");
     }
@@ -80,7 +80,7 @@ static void await_polled(struct fs_poller *p) {
 
 static void look_in_vain(struct fs_poller *p) {
     struct epoll_event event;
-    int n = lost ? 0 : fs_poller_wait(p, &event, 1, 5000000, NULL);
+    int n = lost ? 0 : fs_poller_wait(p, p->epoll, &event, 1, 5000000, NULL);
     if (n > 0) violate("told of nothing");
     if (n != -EINTR) goes_on(n);
 }
@@ -93,7 +93,7 @@ static void poll_clashing(struct fs_poller *p) {
     int fd = eventfd(1, EFD_CLOEXEC);
     armed = was;
     control(p, EPOLL_CTL_ADD, fd, NULL, fs_poller_data(7, 7));
-    if (!lost && (fs_poller_wait(p, &event, 1, 0, NULL) != 1 || event.data.u64 != fs_poller_data(7, 7)) && strict) violate("other data");
+    if (!lost && (fs_poller_wait(p, p->epoll, &event, 1, 0, NULL) != 1 || event.data.u64 != fs_poller_data(7, 7)) && strict) violate("other data");
     if (!lost) control(p, EPOLL_CTL_DEL, fd, NULL, 0);
     close(fd);
 }

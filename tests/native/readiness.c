@@ -172,7 +172,7 @@ static int control(int op, uint32_t events) {
 
 static uint32_t wait_by_epoll(int64_t timeout) {
     struct epoll_event got[4];
-    int n = path == KERNEL ? epoll_wait(instance, got, 4, (int)(timeout / 1000000)) : fs_poller_wait(poller, got, 4, timeout, NULL);
+    int n = path == KERNEL ? epoll_wait(instance, got, 4, (int)(timeout / 1000000)) : fs_poller_wait(poller, instance, got, 4, timeout, NULL);
     MUST(n == 0 || n == 1, "%d events", n);
     MUST(n == 0 || got->data.u64 == DATA, "another one's data: %" PRIx64, got->data.u64);
     return n ? got->events : 0;

@@ -63,9 +63,9 @@ def library() -> ctypes.CDLL:
         ("end_new", pointer, pointer, size, ctypes.c_int, u32, u32, u32, ctypes.POINTER(ctypes.c_char_p)),
         ("churn", None, pointer),
         ("leave_errors_in_forks", ctypes.c_int),
-        ("turn_try", ctypes.c_int, pointer, ctypes.c_int),
-        ("turn_end", None, pointer, ctypes.c_int),
-        ("turn_word", u32, pointer, ctypes.c_int),
+        ("lock_try", ctypes.c_int, pointer, ctypes.c_int),
+        ("lock_release", None, pointer, ctypes.c_int),
+        ("lock_word", u32, pointer, ctypes.c_int),
         ("side_owes", None, pointer, u32, ctypes.c_int64),
         ("holders_of", pointer, pointer),
         ("side_owed", u32, pointer),
@@ -81,7 +81,7 @@ def library() -> ctypes.CDLL:
         ("end_arena_used", u64, pointer),
         ("end_counters", ctypes.POINTER(u64), pointer),
         *((f"end_{name}", None, pointer) for name in ("free", "never_piggybacked", "fin_taken", "acknowledge", "seal")),
-        *((f"end_{name}", u32, pointer) for name in ("posted", "credited", "consumed", "hush")),
+        *((f"end_{name}", u32, pointer) for name in ("posted", "credited", "consumed", "drain")),
         *((f"end_{name}", ctypes.c_int, pointer) for name in ("waiting", "readable", "writable", "count_ring")),
     ):
         function = getattr(lib, name)

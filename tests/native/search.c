@@ -16,11 +16,11 @@
 
 enum { WINDOW = 8, CHUNK = 4096, CONNECTIONS = 2 /* of a run, one after the other */, VARIANTS = 2 };
 
-static struct fs_path courses[2];
+static struct fs_path paths[2];
 
 static void describe(void) {
     for (int s = 0; s < 2; s++)
-        fprintf(stderr, "; end %d %s, reason %d", s, fs_path_state_name(courses[s].state), courses[s].reason);
+        fprintf(stderr, "; end %d %s, reason %d", s, fs_path_state_name(paths[s].state), paths[s].reason);
     fputc('\n', stderr);
 }
 
@@ -28,12 +28,12 @@ static void describe(void) {
 
 /* An operation of end `s`: one more step, if it is due. */
 static void operate(int s) {
-    struct fs_path *path = &courses[s];
+    struct fs_path *path = &paths[s];
     struct fs_step_result step;
     struct fs_call call;
     enter(&ends[s]);
     path->operations++;
-    if (fs_is_undecided(path) && path->operations >= path->next && fs_call_enter(&ends[s].c, &call)) {
+    if (fs_has_step(path) && path->operations >= path->next && fs_call_enter(&ends[s].c, &call)) {
         fs_connector_step(path, &ends[s].c, NULL, &step);
         after_call(&ends[s], &call);
         if (step.what == FS_STEP_BROKEN) violate("end %d broke the protocol: %s", s, step.violation);
@@ -44,36 +44,36 @@ static void operate(int s) {
 
 /* End 0 seeks, end 1 publishes. */
 static void begin(int s, int fd, const char *name) {
-    courses[s] = (struct fs_path){0};
+    paths[s] = (struct fs_path){0};
     ends[s] = (struct end){.lock = &lock, .side = s};
     int failed = open_end(&ends[s], fd);
     if (failed && strict) violate("opening: %s", strerror(-failed));
     if (failed) return;
     enter(&ends[s]);
     fs_count_opened(FS_REASON_FEW);
-    fs_path_open(&courses[s], &ends[s].c, 0, FS_REASON_FEW);
-    if (!fs_path_event(&courses[s], FS_PATH_START)) violate("end %d does not start", s);
-    if (fs_path_event(&courses[s], FS_PATH_START)) violate("end %d starts twice", s);
-    failed = fs_connector_begin(&courses[s], name, strlen(name), s == 1, NULL);
+    fs_path_open(&paths[s], &ends[s].c, 0, FS_REASON_FEW);
+    if (!fs_path_event(&paths[s], FS_PATH_START)) violate("end %d does not start", s);
+    if (fs_path_event(&paths[s], FS_PATH_START)) violate("end %d starts twice", s);
+    failed = fs_connector_begin(&paths[s], name, strlen(name), s == 1, NULL);
     if (failed && strict) violate("searching: %s", strerror(-failed));
-    if (failed) fs_path_decide_tcp(&courses[s], &ends[s].c, FS_REASON_RESOURCES);
+    if (failed) fs_path_decide_tcp(&paths[s], &ends[s].c, FS_REASON_RESOURCES);
     leave();
 }
 
 static int is_decided(int s) {
-    return !fs_load_relaxed(&ends[s].open) || courses[s].state == FS_DECIDED;
+    return !fs_load_relaxed(&ends[s].open) || paths[s].state == FS_DECIDED;
 }
 
 static void end_connection(int s) {
     if (!fs_load_relaxed(&ends[s].open)) return;
     enter(&ends[s]);
-    fs_connector_end(&courses[s]);
-    if (courses[s].region_ref) fs_region_stop_requests(courses[s].region_ref);
+    fs_connector_end(&paths[s]);
+    if (paths[s].region_ref) fs_region_stop_requests(paths[s].region_ref);
     leave();
     close_end(&ends[s], 1);
     enter(&ends[s]);
-    if (courses[s].region_ref) fs_region_release(courses[s].region_ref, ends[s].c.recyclable);
-    courses[s].region_ref = NULL;
+    if (paths[s].region_ref) fs_region_release(paths[s].region_ref, ends[s].c.recyclable);
+    paths[s].region_ref = NULL;
     leave();
 }
 
@@ -94,14 +94,14 @@ static void run_connection(int number) {
     while (!is_decided(0) || !is_decided(1)) {
         operate(0);
         operate(1);
-        if (is_decided(0) || courses[0].operations % 1024 == 0) usleep(50);
+        if (is_decided(0) || paths[0].operations % 1024 == 0) usleep(50);
     }
     for (int s = 0; s < 2; s++) {
         int attached = fs_load_relaxed(&ends[s].open) && fs_is_attached(&ends[s].c);
         int hello_lost = shared->fired && plan.call == CALL_sendmsg && plan.error == ECONNREFUSED && plan.where == PROGRAM;
         if (!fs_load_relaxed(&ends[s].open)) continue;
-        if (attached != (courses[s].region_ref != NULL)) violate("end %d has no kit, or too many", s);
-        if (attached ? courses[s].reason != FS_REASON_NONE : courses[s].reason <= FS_REASON_SEEKING)
+        if (attached != (paths[s].region_ref != NULL)) violate("end %d has no region, or too many", s);
+        if (attached ? paths[s].reason != FS_REASON_NONE : paths[s].reason <= FS_REASON_SEEKING)
             violate("end %d stands without a reason", s);
         if (!attached && (strict || hello_lost)) violate("end %d does not move", s);
     }
@@ -128,7 +128,7 @@ static void put_terms(void) {
 
 /* At the cap those that are there are looked at. */
 static void run_capped(void) {
-    struct fs_region_ref *kits[2] = {NULL, NULL};
+    struct fs_region_ref *refs[2] = {NULL, NULL};
     int memfd, failed[2];
     armed = 1;
     step("at the cap");
@@ -136,12 +136,12 @@ static void run_capped(void) {
     enter(&ends[0]);
     fs_set_memory_cap((int64_t)fs_size_without_overflows(fs_region_size(WINDOW, CHUNK)) + 8192);
     for (int i = 0; i < 2; i++) {
-        failed[i] = fs_region_new(1, WINDOW, CHUNK, &kits[i], &memfd);
+        failed[i] = fs_region_new(1, WINDOW, CHUNK, &refs[i], &memfd);
         if (!failed[i]) fs_system.close(memfd);
         else if (strict) violate("there is room beside the pages of the first one");
     }
     for (int i = 0; i < 2; i++)
-        if (!failed[i]) fs_region_discard(kits[i]);
+        if (!failed[i]) fs_region_discard(refs[i]);
     if (fs_memory_used()) violate("%zu bytes are counted as mapped", fs_memory_used());
     const unsigned char here[16] = {[10] = 0xff, [11] = 0xff, 127, 1, 2, 3}, elsewhere[16] = {[10] = 0xff, [11] = 0xff, 192, 0, 2, 1};
     if (!fs_is_local_address(here)) violate("a loopback address is another host's");
@@ -202,7 +202,7 @@ static void check_pace(int64_t pace) {
 }
 
 static void check_parking(void) {
-    struct fs_region_ref *kits[FS_CACHED_PER_PEER + 2], *again;
+    struct fs_region_ref *refs[FS_CACHED_PER_PEER + 2], *again;
     void *oldest_kept;
     int memfd;
     ends[0].lock = &lock;
@@ -210,13 +210,13 @@ static void check_parking(void) {
     become_front_end();
     enter(&ends[0]);
     for (int i = 0; i < FS_CACHED_PER_PEER + 2; i++) {
-        check(fs_region_new(4000000, WINDOW, CHUNK, &kits[i], &memfd) == 0, "no region");
+        check(fs_region_new(4000000, WINDOW, CHUNK, &refs[i], &memfd) == 0, "no region");
         close(memfd);
-        kits[i]->window = WINDOW; /* as if it had been attached, and the peer were done with it too */
-        fs_mark_done(kits[i]->memory, kits[i]->size, 1, WINDOW);
+        refs[i]->window = WINDOW; /* as if it had been attached, and the peer were done with it too */
+        fs_mark_done(refs[i]->memory, refs[i]->size, 1, WINDOW);
     }
-    oldest_kept = kits[2]->memory;
-    for (int i = 0; i < FS_CACHED_PER_PEER + 2; i++) fs_region_release(kits[i], 1);
+    oldest_kept = refs[2]->memory;
+    for (int i = 0; i < FS_CACHED_PER_PEER + 2; i++) fs_region_release(refs[i], 1);
     check(fs_cached_region_count() == FS_CACHED_PER_PEER, "%d regions are parked", fs_cached_region_count());
     check(!fs_cached_region_for(4000001, WINDOW, CHUNK) && !fs_cached_region_for(4000000, WINDOW * 2, CHUNK), "another one's region");
     again = fs_cached_region_for(4000000, WINDOW, CHUNK);
@@ -237,39 +237,39 @@ static int no_looks(void *at, size_t length, unsigned char *into) {
 
 /* A region counts whole, but for its spare parts, below the cap. At the cap those that are there are looked at, and count what is in memory. */
 static void check_cap(void) {
-    struct fs_region_ref *kits[3];
+    struct fs_region_ref *refs[3];
     int memfd;
     size_t size = fs_size_without_overflows(fs_region_size(WINDOW, CHUNK));
     enter(&ends[0]);
     check(fs_memory_used() == 0, "%zu bytes count already", fs_memory_used());
     fs_set_memory_cap((int64_t)size - 1);
-    check(fs_region_new(1, WINDOW, CHUNK, &kits[0], &memfd) == FS_CAP_REACHED, "beyond the cap");
+    check(fs_region_new(1, WINDOW, CHUNK, &refs[0], &memfd) == FS_CAP_REACHED, "beyond the cap");
     fs_set_memory_cap((int64_t)size);
-    check(fs_region_new(1, WINDOW, CHUNK, &kits[0], &memfd) == 0 && fs_memory_used() == size, "at the cap");
+    check(fs_region_new(1, WINDOW, CHUNK, &refs[0], &memfd) == 0 && fs_memory_used() == size, "at the cap");
     close(memfd);
 
     fs_set_memory_cap((int64_t)size + 8192);
     fs_system.mincore = no_looks;
-    check(fs_region_new(1, WINDOW, CHUNK, &kits[1], &memfd) == FS_CAP_REACHED, "what the kernel does not tell counts whole");
+    check(fs_region_new(1, WINDOW, CHUNK, &refs[1], &memfd) == FS_CAP_REACHED, "what the kernel does not tell counts whole");
     fs_system.mincore = mincore;
-    check(fs_region_new(1, WINDOW, CHUNK, &kits[1], &memfd) == 0, "there is room beside the pages of the first one");
+    check(fs_region_new(1, WINDOW, CHUNK, &refs[1], &memfd) == 0, "there is room beside the pages of the first one");
     close(memfd);
     check(fs_memory_used() == size + 4096, "a header and a region are %zu bytes", fs_memory_used());
 
-    memset((char *)kits[0]->memory + 4096, 1, size - 4096); /* it grows */
-    check(fs_region_new(1, WINDOW, CHUNK, &kits[2], &memfd) == FS_CAP_REACHED, "what was looked at does not grow");
+    memset((char *)refs[0]->memory + 4096, 1, size - 4096); /* it grows */
+    check(fs_region_new(1, WINDOW, CHUNK, &refs[2], &memfd) == FS_CAP_REACHED, "what was looked at does not grow");
     check(fs_memory_used() == size + 4096, "a region and a header are %zu bytes", fs_memory_used());
-    fs_system.madvise((char *)kits[0]->memory + 4096, size - 4096, MADV_REMOVE);
-    check(fs_region_new(1, WINDOW, CHUNK, &kits[2], &memfd) == 0, "it does not shrink");
+    fs_system.madvise((char *)refs[0]->memory + 4096, size - 4096, MADV_REMOVE);
+    check(fs_region_new(1, WINDOW, CHUNK, &refs[2], &memfd) == 0, "it does not shrink");
     close(memfd);
     check(fs_memory_used() == size + 8192, "two headers and a region are %zu bytes", fs_memory_used());
 
-    for (int i = 0; i < 3; i++) fs_region_discard(kits[i]);
+    for (int i = 0; i < 3; i++) fs_region_discard(refs[i]);
     check(fs_memory_used() == 0, "%zu bytes count still", fs_memory_used());
     fs_set_memory_cap((int64_t)size);
-    check(fs_region_new(1, WINDOW, CHUNK, &kits[0], &memfd) == 0, "nothing is mapped, and there is no room");
+    check(fs_region_new(1, WINDOW, CHUNK, &refs[0], &memfd) == 0, "nothing is mapped, and there is no room");
     close(memfd);
-    fs_region_discard(kits[0]);
+    fs_region_discard(refs[0]);
     leave();
 }
 

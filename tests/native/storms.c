@@ -70,7 +70,7 @@ static void *wait_in_storm(void *nothing) {
     double until = seconds_now() + 6 * PATIENCE;
     while (fs_load_sc(&storm.ended) < PAIRS) {
         check(seconds_now() < until, "%u of %d have ended", fs_load_sc(&storm.ended), PAIRS);
-        int n = fs_poller_wait(poller, got, 3, 200000000, NULL);
+        int n = fs_poller_wait(poller, poller->epoll, got, 3, 200000000, NULL);
         check(n >= 0, "waiting: %d", n);
         for (int i = 0; i < n; i++) {
             check(got[i].data.u64 < PAIRS, "another one's data: %" PRIx64, got[i].data.u64);
@@ -160,7 +160,7 @@ static void several_that_sleep(void) {
     finish();
 }
 
-/* The seat goes to the set that both share, and back, while a thread sleeps: what comes then is told. */
+/* The slot goes to the set that both share, and back, while a thread sleeps: what comes then is told. */
 static void another_comes_and_goes(void) {
     pthread_t thread;
     char byte;
@@ -269,7 +269,7 @@ static void forked(void) {
             struct epoll_event got[2];
             uint64_t told = 0;
             for (double until = seconds_now() + PATIENCE; told != 0x60; ) {
-                int n = fs_poller_wait(poller, got, 2, 1000000, NULL);
+                int n = fs_poller_wait(poller, poller->epoll, got, 2, 1000000, NULL);
                 for (int i = 0; i < n; i++) told |= got[i].data.u64 == 6 ? 0x60 : 0;
                 check(seconds_now() < until, "the child is not told of its own");
             }

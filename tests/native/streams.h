@@ -9,7 +9,6 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 
-#include "conn/kernel_io.h"
 
 enum { MAX_THREADS = 3, MAX_EVENTS = 16, MOST_SECONDS = 40 /* of a round */ };
 
@@ -177,13 +176,13 @@ static void mind_the_end(void) {
     prctl(PR_SET_PDEATHSIG, SIGUSR1);
 }
 
-/* A call has failed. Whether it may: the round is one in which an end dies, or is given up by a leaver. */
+/* A call has failed. Whether it may: the round is one in which an end dies, or is given up in a fallback. */
 static void note_failure(const struct worker *me, const char *what, int64_t result) {
     fs_store_sc(&the->failed_calls, 1);
     if (the->excused) return;
     if (result == FS_VIOLATED) lose("side %d %s: %s", me->end->side, what, me->end->c.ring.violation);
     if (!the->leaves || MAY_BRIDGE) lose("side %d %s: %s", me->end->side, what, strerror((int)-result));
-    /* (Otherwise it is judged when it is known whether the leaver gave the connection up.) */
+    /* (Otherwise it is judged when it is known whether the fallback gave the connection up.) */
 }
 
 /* Sleeps until something may have happened. A call that is inside a connection that is closed then has a timeout: it

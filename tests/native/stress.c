@@ -1,8 +1,8 @@
 /* Stress of the ring by threads, for ThreadSanitizer and AddressSanitizer: `stress [seconds [round]]`.
  *
  * In each round two sides share one region, with one to three sending and receiving threads each, which poll or sleep
- * on a bell at every step of the ring's protocol. Every byte is verified, both streams come to an end, and a sleep
- * that nothing ends is a failure. What connections do around the ring (turns, doorbell bytes, the kernel) is tested on
+ * on a futex at every step of the ring's protocol. Every byte is verified, both streams come to an end, and a sleep
+ * that nothing ends is a failure. What connections do around the ring (locks, doorbell bytes, the kernel) is tested on
  * the shipped code by connection.c. */
 #include "harness.h"
 
@@ -59,12 +59,12 @@ __attribute__((noreturn, no_sanitize("thread"))) static void lose(const struct s
         fprintf(stderr, "side %d: window %u, chunk %u, t %u, way %u\n", s, it->ring.window, it->ring.chunk,
                 it->ring.ack_threshold, it->way);
         fprintf(stderr, "  sends: %" PRIu64 " of %" PRIu64 " bytes, lead %u, posted %u, credited %u, acked %u,"
-                " ack_seen %u, arena %" PRIu64 ", credit_wait %u, rung %u, bell %u\n", it->out->sent,
+                " ack_seen %u, arena %" PRIu64 ", credit_wait %u, rung %u, futex %u\n", it->out->sent,
                 it->out->target, it->out->lead, own->sender.posted, own->sender.credited, fs_load_relaxed(&tx->acked),
                 fs_load_relaxed(&own->receiver.ack_seen), own->sender.head - own->sender.tail, fs_load_relaxed(&tx->credit_wait),
                 fs_load_relaxed(&tx->rung), fs_load_relaxed(&tx->credit_futex));
         fprintf(stderr, "  receives: consumed %u, acknowledged %u, doorbell %u, heard %u, owed %u, end %d,"
-                " bell %u\n",
+                " futex %u\n",
                 fs_load_relaxed(&own->receiver.consumed), fs_load_relaxed(&own->receiver.acknowledged), fs_load_relaxed(&rx->doorbell),
                 fs_load_relaxed(&rx->heard), own->receiver.doorbell_debt, own->receiver.fin_taken != 0,
                 fs_load_relaxed(&rx->futex));
@@ -74,7 +74,7 @@ __attribute__((noreturn, no_sanitize("thread"))) static void lose(const struct s
 
 /* ---- doorbell -------------------------------------------------------------------------------------- */
 
-/* After a post, in the turn to send. */
+/* After a post, with the send lock. */
 static void ring(struct side *side) {
     uint32_t doorbell = fs_peer_doorbell(&side->ring);
     if (doorbell & FS_ASLEEP && fs_claim_receiver_wakeups(&side->ring, &side->own.sender)) {
@@ -83,7 +83,7 @@ static void ring(struct side *side) {
     }
 }
 
-/* The peer waits for credits. In the turn to receive. */
+/* The peer waits for credits. With the receive lock. */
 static void serve_sender(struct side *side) {
     fs_send_ack(&side->ring, &side->own.receiver);
     uint32_t wants = fs_claim_credit_wait(&side->ring, &side->own.receiver, 0);
@@ -110,7 +110,7 @@ static void await_credit(struct worker *me) {
         sleep_unless(ready, side, &side->ring.tx->credit_futex, heard, "sender");
         return;
     }
-    for (int turns = 0; turns < 200 && fs_load_acquire(&side->ring.tx->acked) == credited; turns++) fs_cpu_relax();
+    for (int looks = 0; looks < 200 && fs_load_acquire(&side->ring.tx->acked) == credited; looks++) fs_cpu_relax();
     sched_yield();
 }
 
@@ -164,7 +164,7 @@ static void await_data(struct worker *me) {
     struct side *side = me->side;
     switch (side->way == ANY_WAY ? below(&me->random, 2) : side->way) {
     case POLLS:
-        for (int turns = 0; turns < 200 && !fs_ring_readable(&side->ring); turns++) fs_cpu_relax();
+        for (int looks = 0; looks < 200 && !fs_ring_readable(&side->ring); looks++) fs_cpu_relax();
         sched_yield();
         break;
     default:

@@ -205,7 +205,7 @@ def test_a_payload_may_end_where_the_arena_does() -> None:
     assert len(region.ends()[1].take(1000)) == 100
 
 
-@pytest.mark.parametrize("word", [0, commit_word(5 - 4, 10)], ids=["zeroed", "one turn earlier"])
+@pytest.mark.parametrize("word", [0, commit_word(5 - 4, 10)], ids=["zeroed", "one round earlier"])
 def test_a_slot_not_posted_yet_is_no_violation(word: int) -> None:
     region = Region()
     _, far = region.ends(counts=(4, 0))

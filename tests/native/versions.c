@@ -17,7 +17,7 @@ static void operate(void) {
     struct fs_call call;
     enter(&end);
     path.operations++;
-    if (fs_is_undecided(&path) && path.operations >= path.next && fs_call_enter(&end.c, &call)) {
+    if (fs_has_step(&path) && path.operations >= path.next && fs_call_enter(&end.c, &call)) {
         fs_connector_step(&path, &end.c, NULL, &step);
         after_call(&end, &call);
         check(step.what != FS_STEP_BROKEN, "the peer broke the protocol: %s", step.violation);

@@ -1,4 +1,4 @@
-/* What waits: event sets and their offers, threads that the connection thread watches for, calls in the kernel's own recv and send,
+/* What waits: event sets and their offers, threads that the control thread watches for, calls in the kernel's own recv and send,
  * forks, looks at the peer, and what is asked in single calls. How the scenarios run, and fail by place: runs.h. */
 #include "runs.h"
 
@@ -6,7 +6,6 @@
 
 #include "control/fd_reaper.h"
 #include "control/introspection.h"
-#include "conn/kernel_io.h"
 #include "conn/loop_io.h"
 #include "conn/doorbell_rx.h"
 #include "conn/peer_status.h"
@@ -46,7 +45,7 @@ static void run_set(void) {
         put(0);
         get(1);
         if (!lost) fs_drive_by_loop(&ends[1].c);
-        step("told by the connection thread, or by the page");
+        step("told by the control thread, or by the page");
         for (int i = 0; !lost && i < 3; i++) sleep_in_set();
         step("its eventfd was closed by the program");
         if (!lost) close((int)fs_load_relaxed(&set->fd));

@@ -29,12 +29,15 @@ def test_every_line_of_a_paper_gives_figures_at_its_smallest_size(paper, tmp_pat
     words = [sys.executable, "-m", "research", "--least", "--out", tmp_path, "--raw", tmp_path / "raw", paper]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     wrong = [line for line in done.stderr.splitlines() if line.startswith("INVALID")]
-    assert [line for line in wrong if not any(name in line for name in UNAVAILABLE)] == []
+    absent = [line for line in wrong if "not installed: " in line]  # programs that are not Python
+    assert [line for line in wrong if line not in absent and not any(name in line for name in UNAVAILABLE)] == []
     assert done.returncode == bool(wrong), done.stderr
     text = (tmp_path / "papers.md").read_text()
     medians = read_medians(tmp_path / "papers/medians.json")
     assert medians.keys() == {figure.full_name for figure in chosen([paper])}
     for figure in chosen([paper]):
+        if any(f"{figure.full_name}, " in line for line in absent):
+            continue
         document = json.loads((tmp_path / "raw" / f"{figure.full_name}.json").read_text())
         assert (tmp_path / "papers" / f"{figure.full_name}.png").read_bytes().startswith(b"\x89PNG")
         assert f"### {figure.title}" in text

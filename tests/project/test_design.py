@@ -25,7 +25,7 @@ PAGES = (
 )
 NATIVE = sorted(
     path
-    for room, ends in (("core", "ch"), ("interpose", "ch"), ("fastsock/_native", ("pyx", "pxd")))
+    for room, ends in (("core", "ch"), ("interpose", "ch"), ("fastsock/_native", ("pyx", "pxd", "pxi")))
     for end in ends
     for path in (ROOT / room).rglob(f"*.{end}")
 )

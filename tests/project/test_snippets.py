@@ -277,6 +277,10 @@ PYTHON = {
         "import fastsock\nfrom starlette.responses import JSONResponse",
         "import asyncio; assert b'ring' in asyncio.run(paths(None)).body",
     ),
+    "docs/statistics.md 0": (
+        "",
+        "from prometheus_client import generate_latest; assert b'fastsock_io_bytes_total' in generate_latest()",
+    ),
     "docs/settings.md 0": ("import fastsock", "import socket; assert socket.socket is fastsock.socket"),
 }
 """What has to be there before a block, and what has to be so behind it."""

@@ -68,7 +68,7 @@ class Driver:
         """The settings of a worker, as variables. Both ends need not have the same."""
         rng = random.Random(f"{self.options.seed} settings {seed}")
         eager = self.options.eager or (not self.options.default and rng.random() < 0.6)
-        settings = {"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK_MEETING_MS": "20"} if eager else {}
+        settings = {"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK__MEETING_MS": "20"} if eager else {}
         if rng.random() < 0.2:
             settings["FASTSOCK_POLL_US"] = "0"
         if rng.random() < 0.1:

@@ -253,11 +253,11 @@ class World:
 
     async def until(self, predicate: Callable[[], Any], seconds: float = SECONDS) -> Any:
         limit = time.monotonic() + seconds
-        turns = 0
+        iterations = 0
         while not (value := predicate()):
             assert time.monotonic() < limit, f"still not so after {seconds} s"
-            turns += 1
-            await asyncio.sleep(0 if turns < 20 else 0.0005)
+            iterations += 1
+            await asyncio.sleep(0 if iterations < 20 else 0.0005)
         return value
 
     async def received(self, protocol: Any, count: int) -> bytes:
@@ -269,7 +269,7 @@ class World:
         return data
 
     async def quiet(self, seconds: float = 0.02) -> None:
-        """Time for something to happen that should not, and turns of the loop: a machine may stand still meanwhile."""
+        """Time and iterations for something to happen that should not: a machine may stand still meanwhile."""
         await asyncio.sleep(seconds)
         for _ in range(10):
             await asyncio.sleep(0)

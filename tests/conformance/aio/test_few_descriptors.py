@@ -9,7 +9,7 @@ from harness.processes import running
 
 import fastsock
 from conformance.aio.kit import HOST, Recorder, World, everywhere
-from fastsock._native.completion_queue import CompletionQueue
+from fastsock._native.transport import CompletionQueue
 
 LIMITED = """
 import asyncio, resource
@@ -102,11 +102,11 @@ async def test_a_moved_socket_that_the_queue_cannot_take_goes_back_to_the_kernel
     while fastsock.path_of(sock).path != "ring":
         await world.loop.sock_sendall(sock, b"x")
         assert await world.loop.sock_recv(sock, 100) == b"y"
-    origin = world.loop._fastsock_origin
-    del world.loop._fastsock_origin  # as if it were the loop's first connection
+    queue = world.loop._fastsock_queue
+    del world.loop._fastsock_queue  # as if it were the loop's first connection
     refuse_queues(world, monkeypatch)
     _, near = await world.loop.create_connection(Recorder, sock=sock)
-    world.loop._fastsock_origin = origin
+    world.loop._fastsock_queue = queue
     for _ in range(20):
         near.transport.write(b"x")
         assert await world.received(near, 1) == b"y"

@@ -63,7 +63,7 @@ class Case:
     async def write_until(self, met: Callable[[], bool]) -> None:
         while not met():
             self.write(65536)
-            await asyncio.sleep(0)  # (uvloop writes at the end of the turn)
+            await asyncio.sleep(0)  # (uvloop writes at the end of the iteration)
 
     async def send_file(self, file: Any, **more: Any) -> None:
         self.sent += FILE

@@ -84,8 +84,8 @@ async def test_without_a_buffer_nothing_is_read_and_the_peer_is_reset(world: Wor
 
 @STDLIB
 @everywhere
-async def test_what_is_ready_comes_before_data_sent_earlier_in_the_turn(world: World) -> None:
-    """As with a selector: data that was written in this turn of the loop comes behind a task that was made in it."""
+async def test_what_is_ready_comes_before_data_sent_earlier_in_the_iteration(world: World) -> None:
+    """As with a selector: data that was written in an iteration of the loop comes behind a task that was made in it."""
     log: list[str] = []
     near, far = await world.pair()
     near.on("data", lambda _: log.append("answer"))

@@ -73,12 +73,12 @@ async def test_a_loop_with_other_work_is_not_starved(world: World) -> None:
     near, far = await world.pair()
     quiet = await world.pair()
     saturate(near, far)
-    turns = 0
+    iterations = 0
     began = time.thread_time()  # as above: what other processes do, or a machine that stands still, is not its fault
     while time.thread_time() - began < 0.2:
         await asyncio.sleep(0)
-        turns += 1
-    assert turns > 100
+        iterations += 1
+    assert iterations > 100
     pieces = near.pieces
     for _ in range(20):
         quiet[0].transport.write(b"other")
@@ -265,7 +265,7 @@ EXITING = (
     + """
 import socket, threading, time
 from fastsock import fd_handoff
-from fastsock._native import registry
+from fastsock._native import forking
 
 def call(port):
     with socket.create_connection(("127.0.0.1", port)) as sock:
@@ -280,7 +280,7 @@ def call(port):
             assert sock.recv(1) == b"l"
         sock.sendall(b"x")  # the loop looks at the region, perhaps without the GIL,
         if sys.argv[2] != "at once":
-            registry.before_exit()
+            forking.before_exit()
             time.sleep(0.02)  # for sure after the goodbye
         os._exit(7)
 

@@ -117,7 +117,7 @@ async def test_a_factory_that_fails(world: World) -> None:
 async def test_cancelling_a_connection_under_way(world: World) -> None:
     acceptor = Acceptor()
     server = await world.server(acceptor)
-    for turns in range(8):
+    for iterations in range(8):
         made: list[Recorder] = []
 
         def factory(made: list[Recorder] = made) -> Recorder:
@@ -125,7 +125,7 @@ async def test_cancelling_a_connection_under_way(world: World) -> None:
             return made[-1]
 
         task = world.loop.create_task(world.loop.create_connection(factory, HOST, world.port(server)))
-        for _ in range(turns):
+        for _ in range(iterations):
             await asyncio.sleep(0)
         if task.cancel():
             with pytest.raises(asyncio.CancelledError):

@@ -24,7 +24,7 @@ STEPS = st.lists(
         st.tuples(st.just("switch"), SIDE, st.sampled_from([0, 33, 4096])),
         st.tuples(st.just("limits"), SIDE, st.sampled_from([0, 1, 1000, 1 << 20])),
         st.tuples(st.just("eof"), SIDE),
-        st.tuples(st.just("turn"), st.integers(1, 5)),
+        st.tuples(st.just("iterate"), st.integers(1, 5)),
         st.tuples(st.just("sleep")),
     ),
     max_size=40,
@@ -87,7 +87,7 @@ async def check(world: World, steps: list[tuple[Any, ...]]) -> None:
     near, far = await world.pair(lambda: Recorder(keep_open=True), lambda: Recorder(keep_open=True))
     sides = [Side([near]), Side([far])]
     for what, *arguments in steps:
-        if what == "turn":
+        if what == "iterate":
             for _ in range(arguments[0]):
                 await asyncio.sleep(0)
         elif what == "sleep":

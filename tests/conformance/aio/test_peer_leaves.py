@@ -34,17 +34,17 @@ async def meet(world: World, kind: Any = Recorder) -> tuple[Any, socket.socket]:
 
 def settle(sock: socket.socket) -> int:
     """Moves the connection to the ring; the bytes it took."""
-    turns = 0
+    iterations = 0
 
     def moved() -> bool:
-        nonlocal turns
-        turns += 1
+        nonlocal iterations
+        iterations += 1
         sock.sendall(b"m")
         read_exactly(sock, 1)
         return fastsock.path_of(sock) == fastsock.Path("ring", "both directions")
 
     until(moved, "it is on the ring")
-    return turns
+    return iterations
 
 
 def talk(sock: socket.socket, unread: int, first: bytes, second: bytes) -> tuple[bytes, int]:

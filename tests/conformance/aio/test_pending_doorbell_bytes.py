@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from harness.hostile_peer import BACK, GO_ON, LEFT, Peer, on_ring
 from mechanisms.test_side_lock_notifying import choked, count_as_rung, in_kernel, make_room
-from mechanisms.test_side_lock_waiting import SENDING, side_of, take_turn
+from mechanisms.test_side_lock_waiting import SENDING, side_of, take_lock
 from native.ring import library
 
 import fastsock
@@ -38,9 +38,9 @@ def test_owed_bytes_come_before_what_the_loops_transport_writes(loop_kind: str, 
         half, loop, rest = 1 - peer.side, asyncio.get_running_loop(), len(DATA)
         transport, _ = await loop.create_connection(asyncio.Protocol, sock=peer.victim)
         count_as_rung(peer, 1)
-        take_turn(side, SENDING)
+        take_lock(side, SENDING)
         library().side_owes(side, 1, time.monotonic_ns() + 3_600_000_000_000)  # for less than no time: nobody gives up
-        library().turn_end(side, SENDING)
+        library().lock_release(side, SENDING)
         if not later:
             transport.write(DATA)
             rest = transport.get_write_buffer_size()

@@ -101,9 +101,9 @@ class Conversation(RuleBasedStateMachine):
         self.resources.enter_context(configured(self.kind))
         kind = KINDS[self.kind]
         make_far = remote_end if self.processes else End
-        far: Any = make_far("far", kind.far_facade, True, 0)
+        far: Any = make_far("far", kind.far_fastsock, True, 0)
         self.resources.callback(far.over)
-        near = End("near", kind.near_facade, True, 0)
+        near = End("near", kind.near_fastsock, True, 0)
         self.resources.callback(near.over)
         self.ends = [near, far]
         self.sides = [Side(), Side()]

@@ -97,7 +97,7 @@ class Call(threading.Thread):
 class End:
     """One end, in this process."""
 
-    def __init__(self, name: str, facade: bool, limited: bool, sendall_size: int) -> None:
+    def __init__(self, name: str, of_fastsock: bool, limited: bool, sendall_size: int) -> None:
         self.name = name
         self.out, self.inn = STREAMS[name], STREAMS["far" if name == "near" else "near"]
         self.sendall_size = sendall_size
@@ -105,7 +105,7 @@ class End:
         self.wrong = ""
         self.started: dict[str, Call] = {}
         self.successor: Remote | None = None
-        self._class = importlib.import_module("fastsock").socket if facade else KernelSocket
+        self._class = importlib.import_module("fastsock").socket if of_fastsock else KernelSocket
         self.sock: socket.socket = self._class(socket.AF_INET)
         if limited:  # the kernel's buffers grow to megabytes, which takes long to fill, a thousand times
             for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):

@@ -25,7 +25,7 @@ SHRINK = "SHRINK" in os.environ
 @pytest.fixture
 def patched(kind: str) -> Iterator[None]:
     """Forks are seen."""
-    if not KINDS[kind].near_facade:
+    if not KINDS[kind].near_fastsock:
         yield
         return
     fastsock = importlib.import_module("fastsock")

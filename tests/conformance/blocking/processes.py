@@ -36,7 +36,7 @@ def spawn(kind: str, function: Callable[..., Any]) -> Iterator[tuple[socket.sock
 
     The function's source is run with the names of this module and of ``pairs``, and nothing else, in scope.
     """
-    with configured(kind), socket_class(KINDS[kind].near_facade)(socket.AF_INET) as listener:
+    with configured(kind), socket_class(KINDS[kind].near_fastsock)(socket.AF_INET) as listener:
         listener.bind((FAMILIES[socket.AF_INET], 0))
         listener.listen(1)
         listener.settimeout(SECONDS)
@@ -56,7 +56,7 @@ def child_main() -> None:
     scope = {**vars(pairs), **globals()}
     exec(source, scope)
     with configured(kind):
-        far = socket_class(KINDS[kind].far_facade)(socket.AF_INET)
+        far = socket_class(KINDS[kind].far_fastsock)(socket.AF_INET)
         far.connect((FAMILIES[socket.AF_INET], int(port)))
         if KINDS[kind].moved:
             settle(far, leads=False)

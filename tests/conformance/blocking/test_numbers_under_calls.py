@@ -103,8 +103,8 @@ def test_calls_of_two_threads_hear_of_their_peers_end(kind: str, how: Callable[[
 
 @HOW
 def test_a_blocked_accept_takes_a_visitor_of_its_own_listener(kind: str, how: Callable[[Pair, Pair], None]) -> None:
-    near_facade = KINDS[kind].near_facade
-    with listening(near_facade) as listener, make_pair(kind) as other, socket_class(near_facade)() as visitor:
+    near_fastsock = KINDS[kind].near_fastsock
+    with listening(near_fastsock) as listener, make_pair(kind) as other, socket_class(near_fastsock)() as visitor:
         address = listener.getsockname()
         accepting = Task(listener.accept).until_asleep()
         how(Pair(listener, visitor, kind), other)
@@ -118,8 +118,8 @@ def test_a_blocked_accept_takes_a_visitor_of_its_own_listener(kind: str, how: Ca
 
 @HOW
 def test_a_connect_under_way_does_not_touch_who_has_its_number(kind: str, how: Callable[[Pair, Pair], None]) -> None:
-    facade = KINDS[kind].near_facade
-    with listening(facade, 0) as listener, socket.socket() as first, socket_class(facade)() as near:
+    of_fastsock = KINDS[kind].near_fastsock
+    with listening(of_fastsock, 0) as listener, socket.socket() as first, socket_class(of_fastsock)() as near:
         first.connect(listener.getsockname())  # there is no room for another one
         connecting = Task(near.connect, listener.getsockname()).until_asleep()
         with make_pair(kind) as other:
@@ -132,8 +132,8 @@ def test_a_connect_under_way_does_not_touch_who_has_its_number(kind: str, how: C
 
 
 def test_a_connect_whose_number_is_closed_says_nothing_of_it(kind: str) -> None:
-    facade = KINDS[kind].near_facade
-    with listening(facade, 0) as listener, socket.socket() as first, socket_class(facade)() as near:
+    of_fastsock = KINDS[kind].near_fastsock
+    with listening(of_fastsock, 0) as listener, socket.socket() as first, socket_class(of_fastsock)() as near:
         first.connect(listener.getsockname())
         connecting = Task(near.connect, listener.getsockname()).until_asleep()
         os.close(near.fileno())

@@ -366,7 +366,7 @@ def test_standard_streams_of_a_program(kind: str, how: str) -> None:
         for line in sys.stdin:
             print(line.strip()[::-1], flush=True)
     """
-    with configured(kind), listening(KINDS[kind].far_facade) as listener:
+    with configured(kind), listening(KINDS[kind].far_fastsock) as listener:
         command = [sys.executable, "-c", script, str(listener.getsockname()[1]), kind, how]
         with ends_well(subprocess.Popen(command)), listener.accept()[0] as far:
             while read_exactly(far, 4) == b"ping":

@@ -12,6 +12,7 @@ import socket
 
 import pytest
 from harness.pairs import (
+    KINDS,
     SECONDS,
     Task,
     eventually,
@@ -96,7 +97,7 @@ def test_a_large_transfer_there_and_back(kind: str) -> None:
         writer = Task(near.sendall, data)
         assert read_exactly(near, len(data)) == data
         writer.result()
-        expected = "tcp" if kind.startswith("kernel") else "ring"
+        expected = "ring" if KINDS[kind].moves else "tcp"
 
         def is_on_its_path() -> bool:
             near.sendall(b"more")

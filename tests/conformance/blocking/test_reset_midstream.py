@@ -29,9 +29,9 @@ def test_a_reset_that_a_send_was_told_hides_nothing_that_has_come(kind: str) -> 
     for _ in range(ATTEMPTS):
         with contextlib.ExitStack() as resources:
             resources.enter_context(configured(kind))
-            far = remote_end("far", KINDS[kind].far_facade, True, MUCH)
+            far = remote_end("far", KINDS[kind].far_fastsock, True, MUCH)
             resources.callback(far.over)
-            near = End("near", KINDS[kind].near_facade, True, MUCH)
+            near = End("near", KINDS[kind].near_fastsock, True, MUCH)
             resources.callback(near.over)
             near.connect(far.listen())
             far.accept()

@@ -160,7 +160,7 @@ def mutated(rng: random.Random, corpus: list[Case]) -> Case:
     }
 
 
-def case_of(seed: int, turn: int, corpus: list[Case]) -> Case:
-    """Case number `turn` of a run. Knows nothing of the ones before."""
-    rng = random.Random(f"{seed}/{turn}")
+def case_of(seed: int, number: int, corpus: list[Case]) -> Case:
+    """Case number `number` of a run. Knows nothing of the ones before."""
+    rng = random.Random(f"{seed}/{number}")
     return mutated(rng, corpus) if corpus and rng.random() < 0.6 else fresh(rng)

@@ -252,7 +252,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     victim.ack_threshold = 1 + (flow & 15) % victim.window;
     victim.combine_limit = flow & 16 ? 4096 : 0;
     victim.oob_inline = flow >> 5 & 1;
-    if (flow & 64) { /* near the turn of the numbers */
+    if (flow & 64) { /* near the wrap of the numbers */
         uint32_t start = 0 - (uint32_t)(flow & 15);
         own.sender.posted = own.sender.credited = start;
         atomic_store(&own.receiver.consumed, start);

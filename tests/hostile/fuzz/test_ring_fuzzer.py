@@ -17,8 +17,8 @@ FAULTS = {
     "no fault": None,
     "offset not checked": ("offset <= ring->rx_span && view->length <= ring->rx_span - offset", "1"),
     "length read twice": (
-        "    return 1;\n}\n\n/* Whether a desc",
-        "    view->length = FS_COMMIT_LEN(fs_load_acquire(&d->commit));\n    return 1;\n}\n\n/* Whether a desc",
+        "    return 1;\n}\n\n/* Returns true if a desc",
+        "    view->length = FS_COMMIT_LEN(fs_load_acquire(&d->commit));\n    return 1;\n}\n\n/* Returns true if a desc",
     ),
     "ACK not checked": ("if (fresh > in_flight) {", "if (0) {"),
     "peeks beyond the room": ("if (part > room - got) part = room - got;", ""),

@@ -365,20 +365,20 @@ def main() -> None:
     corpus: list[Case] = [json.loads(path.read_text()) for path in paths]
     current = arguments.out / "current.json"
     end = time.monotonic() + arguments.seconds
-    turn = 0
+    number = 0
     with make_pair("ring") as pair:
         before = holdings()
-        while turn < len(corpus) or (not arguments.case and time.monotonic() < end):
-            case = corpus[turn] if turn < len(corpus) else case_of(arguments.seed, turn, corpus)
+        while number < len(corpus) or (not arguments.case and time.monotonic() < end):
+            case = corpus[number] if number < len(corpus) else case_of(arguments.seed, number, corpus)
             current.write_text(json.dumps(case))
             faulthandler.dump_traceback_later(PATIENCE, exit=True)
             run_case(case)
             until(lambda: holdings() == before, "every descriptor and mapping is given back")
             check_health(pair)
             faulthandler.cancel_dump_traceback_later()
-            turn += 1
+            number += 1
     current.unlink()
-    print(f"wire: {turn} cases, {len(corpus)} of them from the corpus, seed {arguments.seed}: no finding")
+    print(f"wire: {number} cases, {len(corpus)} of them from the corpus, seed {arguments.seed}: no finding")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +76,31 @@ def test_redis_benchmark_ends_well(more: tuple[str, ...], tmp_path: Path) -> Non
     else:
         assert client["connections_ring"] >= 20
         assert server.stats()["connections_ring"] >= 20
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is not installed")
+def test_redis_moves_the_connections_of_users_that_it_trusts_and_that_trust_it() -> None:
+    users = {50002: "user,50001", 50003: "user,50001", 50004: "user"}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+
+        def run(user: int) -> list[object]:
+            become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+            return [*become, *RUN, "--stats", folder / f"{user}.json"]
+
+        port = port_for_later()
+        words = [str(word) for word in (*run(50001), *REDIS, port)]
+        with Server(words, folder, folder / "50001.json", FASTSOCK_TRUST="user,50002,50004") as server:
+            server.listens(port)
+            asked = ("redis-benchmark", "-p", port, "-t", "get", "-n", "8000", "-c", "20", "-q")
+            for user, trust in users.items():
+                assert "requests per second" in ended([*run(user), *asked], FASTSOCK_TRUST=trust).stdout
+            server.end()
+        told = {user: json.loads((folder / f"{user}.json").read_text()) for user in (50001, *users)}
+    assert told[50001]["connections_ring"] == told[50002]["connections_ring"] == 20
+    assert told[50003]["connections_ring"] == told[50004]["connections_ring"] == 0
 
 
 def test_redis_py_and_a_redis_on_the_ring(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-/* Threads that sleep on a bell while something happens to the kernel connection: somebody tells them, or they look by themselves.
- * `bells [seconds]`; one look at each is enough.
+/* Threads that sleep on a futex while something happens to the kernel connection: somebody tells them, or they look by themselves.
+ * `futex_wakes [seconds]`; one look at each is enough.
  *
  * Both ends are in this process, but where one of them has to die. A wait that the core would end by itself after some time, to look,
  * can be made one without end: then it is told, or it sleeps for ever. */
@@ -9,10 +9,10 @@
 
 #include "events/futex.h"
 
-static fs_word32 patient;            /* no sleep on a bell ends by itself */
+static fs_word32 patient;            /* no sleep on a futex ends by itself */
 static fs_word32 no_thread, no_room; /* what cannot be had */
 static fs_word32 joined, looked_at; /* how often a socket came to the epoll; looks at the kernel's queue */
-static fs_word32 wakeups;           /* calls that wake who sleeps on a bell */
+static fs_word32 wakeups;           /* calls that wake who sleeps on a futex */
 
 static int sleep_patiently(void *word, int what, uint32_t value, const struct timespec *time) {
     if (what == FUTEX_WAKE) fs_add_sc(&wakeups, 1);
@@ -24,12 +24,12 @@ static int make_thread(pthread_t *thread, const pthread_attr_t *how, void *(*bod
 }
 
 static int control_epoll(int epoll, int what, int fd, struct epoll_event *event) {
-    int bells = event && event->events & EPOLLRDHUP;
-    if (fs_load_sc(&no_room) && bells) {
+    int watches = event && event->events & EPOLLRDHUP;
+    if (fs_load_sc(&no_room) && watches) {
         errno = ENOSPC;
         return -1;
     }
-    if (bells && what == EPOLL_CTL_ADD) fs_add_sc(&joined, 1);
+    if (watches && what == EPOLL_CTL_ADD) fs_add_sc(&joined, 1);
     return epoll_ctl(epoll, what, fd, event);
 }
 
@@ -191,7 +191,7 @@ static void change_number(void) {
     close_ends();
 }
 
-/* A stranger moves who sleeps on a bell to a word of its own, where nobody rings. */
+/* A stranger moves who sleeps on a futex to a word of its own, where nobody rings. */
 static void move_sleeper_away(void) {
     struct waiter waiter;
     open_ends();
@@ -209,7 +209,7 @@ static void move_sleeper_away(void) {
 
 /* ---- a peer that dies behind a half-close ------------------------------------------------------------------ */
 
-/* The connection thread has told of something since `told`. */
+/* The control thread has told of something since `told`. */
 static void await_told(struct fs_connection *c, uint32_t told) {
     for (double until = seconds_now() + PATIENCE; fs_load_sc(&c->watch.told) == told; usleep(100))
         check(seconds_now() < until, "nobody tells of the end");
@@ -323,7 +323,7 @@ static void fork_often(void) {
     close_ends();
 }
 
-/* A fork makes a call for each bell on which a thread sleeps, and none for a connection that is only watched. */
+/* A fork makes a call for each futex on which a thread sleeps, and none for a connection that is only watched. */
 static void fork_beside_idle(void) {
     struct waiter waiter;
     struct fs_call calls[2];

@@ -1,22 +1,5 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""The completion queue of an event loop: polls active connections in native code, delivers data in batches, and arms
-idle connections, which then wait in its event set.
-
-The queue uses transports through the interface of `QueuedConnection`. Transports do the reading, sending and callbacks.
-"""
-
-from libc.stdint cimport int64_t, uint32_t
-from cpython.object cimport PyObject
-
-from fastsock._native.core_control cimport fs_set_register, fs_reoffer_pages
-from fastsock._native.core cimport *
-from fastsock._native.core_ring cimport *
-from fastsock._native.endpoint cimport Endpoint, totals
-
-import contextvars as _contextvars
-import gc as _gc
-import os as _os
-from collections import deque as _deque
+# The completion queue of an event loop: polls active connections in native code, delivers data in batches, and arms idle
+# connections, which then wait in its event set. Part of transport.pyx.
 
 cdef extern from "Python.h":
     int PyContext_Enter(object) except -1
@@ -31,9 +14,9 @@ cdef enum:
     ANSWER_LOOKS = 100   # polls of a connection whose protocol has just answered: 1 to 2 us
 
 cdef enum:  # nanoseconds
-    SLICE = 200_000      # longest turn of the queue while protocols answer from their callbacks
-    SPIN = 20_000        # longest polling in a turn, before the loop checks its other descriptors
-    LOOP_WORKS = 8_000   # a longer time between two turns means that the loop had other work
+    SLICE = 200_000      # longest call of `poll` while protocols answer from their callbacks
+    SPIN = 20_000        # longest spinning in a call of `poll`, before the loop checks its other descriptors
+    LOOP_WORKS = 8_000   # a longer time between two calls of `poll` means that the loop had other work
     IDLE = 1_000_000     # idle time after which a connection among busy ones is armed
 
 
@@ -49,36 +32,11 @@ cdef object ready_callbacks(loop):
     for ready in _gc.get_referents(loop):
         if type(ready) is _deque:
             return ready
-    # Unknown loop: this value is never empty, so the loop never counts as idle and delivery waits for the next turn.
+    # Unknown loop: this value is never empty, so the loop never counts as idle and delivery waits for the next iteration.
     return (None, None)
 
 
-cdef class QueuedConnection:
-    """The interface of a transport to the queue."""
-
-    cdef bint something(self) noexcept nogil:
-        """Returns true if there is data to receive, or credit for the backlog. Reads one or two cache lines."""
-        return False
-
-    cdef bint progress(self) except -1:
-        """Delivers received data and sends the backlog. Returns true if anything was done. Reports exceptions of the
-        protocol like the loop."""
-        raise NotImplementedError
-
-    cdef bint arm(self) except -1:
-        """Requests a wakeup of the event set. Returns true if there is something to do already."""
-        raise NotImplementedError
-
-    cdef int keep_late(self, bytes data) except -1:
-        """Stores unread bytes of a connection that falls back to kernel TCP: they come before the kernel's bytes."""
-        raise NotImplementedError
-
-    cdef int end_endpoint(self) except -1:
-        """Ends this side of the ring: FIN, or a reset if bytes are unread. Called before the descriptor is closed."""
-        raise NotImplementedError
-
-
-cdef inline uint32_t processor_of_peer(QueuedConnection transport) noexcept nogil:
+cdef inline uint32_t processor_of_peer(Transport transport) noexcept nogil:
     """Returns 1 + the CPU that the peer last ran on, or 0 if unknown."""
     return fs_load_relaxed(&transport.endpoint.c.ring.rx.processor)
 
@@ -88,23 +46,25 @@ cdef inline bint loop_is_idle(CompletionQueue self) except -1:
     return PyObject_Size(self.ready) == 0
 
 
+@cython.final
 cdef class CompletionQueue:
     """Polls the active connections of an event loop, delivers their data, and arms idle connections.
 
-    While a connection is active, the loop calls `turn` in every iteration. `turn` runs for at most SLICE and never
+    While a connection is active, the loop calls `poll` in every iteration. `poll` runs for at most SLICE and never
     sleeps. If nothing arrives within the polling budget, all connections are armed and the event set sleeps; the loop polls
     its descriptor. Before that the set is awake: a peer that sends to an armed connection leaves a hint, without a system
     call, and the queue takes the hints at each look.
 
     Delivery keeps the order of a selector: after the callbacks that were ready when the queue looked. If none is ready, the
-    queue delivers at once. Otherwise it notes the connections (`seen`) and delivers in its next turn, when the callbacks
+    queue delivers at once. Otherwise it notes the connections (`seen`) and delivers at the next call of `poll`, when the callbacks
     that were ready before have run, as a loop runs ready callbacks in order.
     """
 
     def __cinit__(self, loop):
         self.loop = loop
+        self.kind = kind_of(loop)
         self.call_soon = loop.call_soon
-        self.turn_method = self.turn
+        self.poll_method = self.poll
         self.context = _contextvars.Context()
         self.ready = ready_callbacks(loop)
         self.active = []
@@ -136,8 +96,8 @@ cdef class CompletionQueue:
     def keep_late(self, uint32_t slot, bytes data not None):
         """Passes bytes to the transport in this slot, whose connection falls back to kernel TCP: they come before the
         bytes in the kernel's queue."""
-        cdef QueuedConnection transport = <QueuedConnection>fs_slot_member(self.set, slot)
-        transport.keep_late(data)
+        cdef Transport transport = <Transport>fs_slot_member(self.set, slot)
+        keep_late(transport, data)
 
     def dismiss(self, Endpoint endpoint not None):
         """Frees the endpoint's slot: the endpoint failed to attach, or ends."""
@@ -157,14 +117,14 @@ cdef class CompletionQueue:
         self.set = made
         return 0
 
-    cdef int enter(self, QueuedConnection transport) except -1:
+    cdef int enter(self, Transport transport) except -1:
         """Adds a transport whose endpoint has attached. `admit` was called before."""
         fs_slot_put_member(self.set, fs_slot_of(&transport.endpoint.c), <void *>transport)  # `begun` holds a reference until `forget`
         fs_set_register(self.set, &transport.endpoint.c)
         self.activate(transport)
         return 0
 
-    cdef void forget(self, QueuedConnection transport) noexcept:
+    cdef void forget(self, Transport transport) noexcept:
         """Removes a transport whose endpoint is about to end."""
         self.watched.discard(transport)
         self.deactivate(transport)
@@ -172,33 +132,33 @@ cdef class CompletionQueue:
             fs_slot_free(&transport.endpoint.c, self.set)
         self.begun.discard(transport)
 
-    cdef int activate(self, QueuedConnection transport) except -1:
-        """Makes the transport active: it is polled from the next turn on."""
+    cdef int activate(self, Transport transport) except -1:
+        """Makes the transport active: it is polled from the loop's next iteration on."""
         transport.last_event = fs_now()
         if not transport.active:
             transport.active = True
             self.active.append(transport)
-        return self.order_turn()
+        return self.schedule_poll()
 
-    cdef int order_turn(self) except -1:
+    cdef int schedule_poll(self) except -1:
         if not self.scheduled and not self.closed:
             self.scheduled = True
             self.quiet_since = 0
             if self.set != NULL:
                 fs_set_awake(self.set)
-            self.call_soon(self.turn_method, context=self.context)
+            self.call_soon(self.poll_method, context=self.context)
         return 0
 
-    cdef void deactivate(self, QueuedConnection transport) noexcept:
+    cdef void deactivate(self, Transport transport) noexcept:
         if transport.active:
             transport.active = False
             self.stale = True
 
     def close(self):
         """Ends the loop's connections. Called before the loop is closed."""
-        cdef QueuedConnection transport
+        cdef Transport transport
         for transport in list(self.begun):
-            transport.end_endpoint()
+            end_endpoint(transport)
         self.closed = True
         if self.probe_timer is not None:
             self.probe_timer.cancel()
@@ -207,16 +167,16 @@ cdef class CompletionQueue:
             fs_event_set_end(self.set)
             self.set = NULL
 
-    cdef bint leave_to_set(self, QueuedConnection transport) except -1:
+    cdef bint leave_to_set(self, Transport transport) except -1:
         """Arms the transport. Returns true if it now waits in the event set, false if it has something to do."""
-        if transport.arm():
+        if arm(transport):
             return False
         self.deactivate(transport)
         return True
 
     # ---- half-closed peers -------------------------------------------------------------------------------
 
-    cdef int watch(self, QueuedConnection transport) except -1:
+    cdef int watch(self, Transport transport) except -1:
         """Checks the peer regularly: the transport has a backlog, and the kernel's stream from the peer has ended."""
         if transport.endpoint is None or transport in self.watched or self.closed:
             return 0
@@ -230,7 +190,7 @@ cdef class CompletionQueue:
 
     def probe(self):
         """The timer callback: checks the peers of half-closed connections with a backlog."""
-        cdef QueuedConnection transport
+        cdef Transport transport
         watched = self.watched
         self.watched = set()
         self.probe_timer = None
@@ -238,11 +198,11 @@ cdef class CompletionQueue:
             if transport.backlog_size:
                 self.watch(transport)
 
-    # ---- turns -------------------------------------------------------------------------------------------
+    # ---- polling -----------------------------------------------------------------------------------------
 
     def wake(self):
         """The loop's callback for the event set's descriptor: an armed connection has data or room."""
-        cdef bint ordered = self.scheduled
+        cdef bint scheduled_before = self.scheduled
         cdef list woken = []
         fs_set_awake(self.set)
         fs_event_set_drain(self.set)
@@ -250,10 +210,10 @@ cdef class CompletionQueue:
             fs_spin_stats_update(&self.spin_stats, &totals, self.quiet_since, self.budget > 0, False)
         self.take_hints(woken)
         self.quiet_since = 0
-        if PyObject_Size(self.ready) <= self.scheduled:  # only our own turn is ready
+        if PyObject_Size(self.ready) <= self.scheduled:  # only our own callback is ready
             self.sweep_all()
-        elif not ordered:
-            self.seen = woken  # after the ready callbacks: activate() has put the turn there
+        elif not scheduled_before:
+            self.seen = woken  # after the ready callbacks: activate() has put `poll` there
         if not self.scheduled:
             self.sleep()
 
@@ -261,7 +221,7 @@ cdef class CompletionQueue:
         """Activates the armed connections that the event set has hints for, and adds them to `woken`, unless it is None."""
         cdef uint32_t places[HINTS]
         cdef int n, i, takes
-        cdef QueuedConnection transport
+        cdef Transport transport
         fs_reoffer_pages(self.set)
         for takes in range(TAKES):
             n = fs_take_hints(self.set, places, HINTS)
@@ -271,7 +231,7 @@ cdef class CompletionQueue:
                 member = fs_slot_member(self.set, places[i])
                 if member == NULL:
                     continue
-                transport = <QueuedConnection>member
+                transport = <Transport>member
                 if not transport.active:
                     fs_disarm_receiver(&transport.endpoint.c.ring, FS_SET_ASLEEP)
                     self.activate(transport)
@@ -285,17 +245,17 @@ cdef class CompletionQueue:
             if self.set == NULL or self.scheduled or not fs_prepare_sleep(self.set):
                 return 0
             self.take_hints(None)
-        self.order_turn()  # hints keep coming: let the loop do its other work in between
+        self.schedule_poll()  # hints keep coming: let the loop do its other work in between
         return 0
 
-    def turn(self):
+    def poll(self):
         """The queue's callback in each iteration of the loop, while a connection is active."""
         cdef int64_t now = fs_now()
         cdef bint loop_works = now - self.left_at > LOOP_WORKS
         cdef bint any
         if self.closed:
             return
-        try:  # `scheduled` is still true, so that activate() does not schedule a second turn
+        try:  # `scheduled` is still true, so that activate() does not schedule a second call
             any = self.sweep_all()
             if not loop_is_idle(self):
                 self.look(fs_now())
@@ -316,7 +276,7 @@ cdef class CompletionQueue:
             self.scheduled = len(self.active) > 0
             if self.scheduled:
                 self.left_at = fs_now()
-                self.call_soon(self.turn_method, context=self.context)
+                self.call_soon(self.poll_method, context=self.context)
             else:
                 self.sleep()
 
@@ -328,7 +288,7 @@ cdef class CompletionQueue:
         finally:
             self.step_out()
 
-    cdef int step_into(self, QueuedConnection transport) except -1:
+    cdef int step_into(self, Transport transport) except -1:
         """Enters the transport's context. The sweep stays in it until another transport is next, as entering and leaving
         for every message would cost as much as the ring."""
         if self.inside is not transport:
@@ -338,7 +298,7 @@ cdef class CompletionQueue:
         return 0
 
     cdef int step_out(self) except -1:
-        cdef QueuedConnection transport = self.inside
+        cdef Transport transport = self.inside
         if transport is not None:
             self.inside = None
             PyContext_Exit(transport.context)
@@ -374,26 +334,26 @@ cdef class CompletionQueue:
     cdef uint32_t peer_processor(self) noexcept:
         """Returns 1 + the CPU that the peer of the first active connection last ran on, as `spin` uses; 0 if unknown."""
         self.drop_inactive()
-        return processor_of_peer(<QueuedConnection>self.active[0]) if self.active else 0
+        return processor_of_peer(<Transport>self.active[0]) if self.active else 0
 
     cdef bint answer_comes(self) noexcept:
         """Polls shortly for the peer's next message, after a protocol has answered from its callback. Returns true if there
         is one. This takes less time than an iteration of the loop."""
-        cdef QueuedConnection transport
+        cdef Transport transport
         cdef int looks
         self.drop_inactive()
         if len(self.active) != 1:
             return False
-        transport = <QueuedConnection>self.active[0]
+        transport = <Transport>self.active[0]
         for looks in range(ANSWER_LOOKS):
-            if transport.something():
+            if something(transport):
                 return True
             fs_cpu_relax()
         return False
 
     cdef int look(self, int64_t now) except -1:
         """Takes the hints and checks each active connection. Those with data or credits go to `seen`."""
-        cdef QueuedConnection transport
+        cdef Transport transport
         cdef bint several
         if self.set != NULL and fs_has_hints(self.set):
             self.take_hints(None)
@@ -401,9 +361,9 @@ cdef class CompletionQueue:
         self.drop_inactive()
         self.seen = []
         for member in self.active:
-            transport = <QueuedConnection>member  # unchecked cast, here and below: a type check would cost as much as the poll
+            transport = <Transport>member  # unchecked cast, here and below: a type check would cost as much as the poll
             if transport.active:
-                if transport.something():
+                if something(transport):
                     self.seen.append(transport)
                 elif several and now - transport.last_event > IDLE:
                     self.leave_to_set(transport)
@@ -412,17 +372,17 @@ cdef class CompletionQueue:
     cdef bint deliver_seen(self, int64_t now, bint *unanswered) except -1:
         """Delivers to the connections in `seen`. Returns true if anything was delivered. Sets `unanswered` if a protocol did
         not write from its callback: then probably a task must run next."""
-        cdef QueuedConnection transport
+        cdef Transport transport
         cdef int64_t writes
         cdef bint any = False
         cdef list seen = self.seen
         self.seen = []
         for member in seen:
-            transport = <QueuedConnection>member
+            transport = <Transport>member
             if transport.active:
                 writes = self.writes
                 self.step_into(transport)
-                if transport.progress():
+                if progress(transport):
                     any = True
                     transport.last_event = now
                     if self.writes == writes:
@@ -430,7 +390,7 @@ cdef class CompletionQueue:
         return any
 
     cdef void drop_inactive(self) noexcept:
-        cdef QueuedConnection transport
+        cdef Transport transport
         if self.stale:
             self.stale = False
             self.active = [transport for transport in self.active if transport.active]
@@ -456,10 +416,10 @@ cdef class CompletionQueue:
                 if fs_has_hints(self.set):
                     found = True
                     break
-                shares = fs_shares_cpu(processor_of_peer(<QueuedConnection>members[0]))
+                shares = fs_shares_cpu(processor_of_peer(<Transport>members[0]))
                 for look in range(1 if shares else LOOKS):
                     for i in range(n):
-                        if (<QueuedConnection>members[i]).something():
+                        if something(<Transport>members[i]):
                             found = True
                             break
                     if found:
@@ -474,7 +434,7 @@ cdef class CompletionQueue:
         return found
 
     cdef int arm_all(self) except -1:
-        cdef QueuedConnection transport
+        cdef Transport transport
         cdef bint all_armed = True
         for transport in self.active:
             if not transport.active:

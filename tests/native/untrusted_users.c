@@ -1,8 +1,8 @@
-/* What becomes of the connection thread, of forks and of the program's calls while a stranger holds a thread in a call:
- * `strangers [seconds]`.
+/* What becomes of the control thread, of forks and of the program's calls while a stranger holds a thread in a call:
+ * `untrusted_users [seconds]`.
  *
- * The core asks the system by a table, and this program puts its own functions there: a call of the connection thread, or of a
- * thread that drops what strangers sent, stands still until the test lets it go on. Run under ThreadSanitizer and
+ * The core asks the system by a table, and this program puts its own functions there: a call of the control thread, or of a
+ * thread that drops what strangers sent (the reaper), stands still until the test lets it go on. Run under ThreadSanitizer and
  * AddressSanitizer, as memory may be given back only when no thread is at it. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* of frontend.h, which has more than this needs */
 #include "frontend.h"
@@ -18,7 +18,7 @@
 enum { SET_BACK = 3600 /* s that the time of day has been set back by, whenever somebody has looked at it */ };
 enum { LIMIT = 1024, STRANGER = 12345, MOST_SECONDS = 60, NEVER = 20000 /* us that what must not happen is waited for */ };
 
-enum role { PROGRAM = 0, CONNECTION_THREAD, DROPPER, ALL_PASS };
+enum role { PROGRAM = 0, CONTROL_THREAD, REAPER, ALL_PASS };
 
 enum call { START, RECVMSG, SEND, CLOSE, STAT }; /* START: before the first one */
 
@@ -220,7 +220,7 @@ static void hold_with_visitor(void) {
     int fds[2], visitor;
     connect_pair(fds);
     uint64_t handle = publish("fastsock/test/a", fds[1]);
-    hold(CONNECTION_THREAD, RECVMSG);
+    hold(CONTROL_THREAD, RECVMSG);
     visitor = visit("fastsock/test/a");
     check(send(visitor, "?", 1, 0) == 1, "send: %m");
     until(fs_load_sc(&stands), "the thread does not come to the visitor");
@@ -316,7 +316,7 @@ static void hold_while_answering(int lost) {
     int fds[2], size;
     connect_pair(fds);
     fs_store_sc(&ended, 0);
-    hold(CONNECTION_THREAD, SEND); /* the doorbell byte's */
+    hold(CONTROL_THREAD, SEND); /* the doorbell byte's */
     ask(first);
     until(fs_load_sc(&stands), "the thread does not answer");
     if (lost) {
@@ -357,7 +357,7 @@ static void send_offer(int sender, int memfd, int fd) {
         char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(2 * sizeof(int))];
         struct cmsghdr aligned;
     } came;
-    struct msghdr message = {.msg_name = &address, .msg_namelen = fs_control_address(&address, fs_request_token()), .msg_iov = &iov,
+    struct msghdr message = {.msg_name = &address, .msg_namelen = fs_control_address(&address, fs_control_fds.token), .msg_iov = &iov,
                              .msg_iovlen = 1, .msg_control = came.space};
     memset(&came, 0, sizeof came);
     fs_put_cmsg(&message, fs_put_credentials(&message, &came.aligned), SCM_RIGHTS, (int[]){memfd, fd}, 2 * sizeof(int));
@@ -377,7 +377,7 @@ static void offer_file(void) {
     enter_front();
     until(fs_control_thread_start() == 0, "no thread");
     leave_front();
-    hold(CONNECTION_THREAD, STAT);
+    hold(CONTROL_THREAD, STAT);
     send_offer(sender, memfd, file);
     until(fs_load_sc(&stands), "nobody looks at the file");
     check(pthread_mutex_trylock(&fs_control_state.lock) == 0, "the table is locked meanwhile");
@@ -402,17 +402,19 @@ static void offer_file(void) {
 
 /* ---- nobody can drop ---------------------------------------------------------------------------------------------- */
 
-/* The parent's threads are not in a forked child, nor is anything held there. It has that so before the front end's handlers run, as
+/* The parent's thread is not in a forked child, nor is anything held there. It has that so before the front end's handlers run, as
  * one of them may close a connection. */
-static void fork_beside_droppers(void) {
-    int status, pipes[FS_REAPERS][2];
-    fs_store_sc(&next_role, DROPPER);
-    hold(DROPPER, CLOSE);
-    for (int i = 0; i < FS_REAPERS; i++) {
+static void fork_beside_reaper(void) {
+    int status, pipes[FS_REAPER_ROOM][2];
+    fs_store_sc(&next_role, REAPER);
+    hold(REAPER, CLOSE);
+    for (int i = 0; i < FS_REAPER_ROOM; i++) {
         check(pipe2(pipes[i], O_CLOEXEC) == 0, "pipe: %m");
         fs_reap_fd(pipes[i][0], 0);
     }
-    until(fs_load_sc(&stands) == FS_REAPERS, "they are not held");
+    until(fs_load_sc(&stands) == 1, "it is not held");
+    usleep(NEVER);
+    check(fs_load_sc(&stands) == 1, "there is a second thread");
     check(!fs_reaper_has_room(), "more can be dropped");
     enter_front();
     fs_control_thread_stop();
@@ -422,11 +424,11 @@ static void fork_beside_droppers(void) {
     if (child == 0) end_at_once(!fs_reaper_has_room());
     fs_control_thread_after_fork();
     leave_front();
-    check(waitpid(child, &status, 0) == child && status == 0, "the child waits for its parent's threads");
+    check(waitpid(child, &status, 0) == child && status == 0, "the child waits for its parent's thread");
     release();
     until(fs_reaper_has_room(), "nothing can be dropped");
-    for (int i = 0; i < FS_REAPERS; i++) close(pipes[i][1]);
-    fs_store_sc(&next_role, CONNECTION_THREAD);
+    for (int i = 0; i < FS_REAPER_ROOM; i++) close(pipes[i][1]);
+    fs_store_sc(&next_role, CONTROL_THREAD);
     until(start_thread() == 0, "no thread is started again");
 }
 
@@ -437,7 +439,7 @@ static int more_can_be_dropped(void) {
     return can;
 }
 
-/* Visitors whom nobody can send away, as all threads are held or none can be made. */
+/* Visitors whom nobody can send away, as the thread is held or none can be made. */
 static void flood(int none_can_be_made) {
     int fds[2], visitors[64], count = 0;
     struct sockaddr_un address;
@@ -453,10 +455,10 @@ static void flood(int none_can_be_made) {
     leave_front();
     int published = open_descriptors();
     fs_store_sc(&seen_user, STRANGER);
-    fs_store_sc(&next_role, DROPPER);
+    fs_store_sc(&next_role, REAPER);
     if (none_can_be_made) fs_store_sc(&no_threads, 1);
-    else hold(DROPPER, CLOSE);
-    /* (The connection thread may be slow to take them.) */
+    else hold(REAPER, CLOSE);
+    /* (The control thread may be slow to take them.) */
     double until = seconds_now() + 3 * PATIENCE;
     for (double last = seconds_now(); count < 64 && (seconds_now() - last < 0.5 || more_can_be_dropped()); usleep(500)) {
         check(seconds_now() < until, "more can be dropped");
@@ -470,7 +472,7 @@ static void flood(int none_can_be_made) {
     }
     check(count < 64, "all are let in");
     int taken = open_descriptors() - published - count;
-    check(taken <= FS_REAPERS + 1, "%d are taken", taken);
+    check(taken <= FS_REAPER_ROOM + 1, "%d are taken", taken);
     fs_store_sc(&no_threads, 0);
     release();
     for (int i = 0; i < count; i++) {
@@ -483,7 +485,7 @@ static void flood(int none_can_be_made) {
     until(open_descriptors() == before, "%d descriptors are left", open_descriptors() - before);
     until(fs_reaper_has_room(), "nothing can be dropped");
     fs_store_sc(&seen_user, 0);
-    fs_store_sc(&next_role, CONNECTION_THREAD);
+    fs_store_sc(&next_role, CONTROL_THREAD);
     close(fds[0]);
     close(fds[1]);
 }
@@ -492,7 +494,7 @@ static void flood(int none_can_be_made) {
 static void drop_late(void) {
     char name[64];
     struct pair *pair = make_pair();
-    int length = snprintf(name, sizeof name, FS_CONTROL_NAME, (unsigned long long)fs_request_token()), before = open_descriptors();
+    int length = snprintf(name, sizeof name, FS_CONTROL_NAME, (unsigned long long)fs_control_fds.token), before = open_descriptors();
     struct sockaddr_un address;
     socklen_t size = fs_abstract_address(&address, name, (size_t)length);
     int stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -502,22 +504,26 @@ static void drop_late(void) {
     } came = {.aligned = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int))}};
     struct msghdr message = {.msg_name = &address, .msg_namelen = size, .msg_control = came.space, .msg_controllen = sizeof came};
     memcpy(CMSG_DATA(&came.aligned), &stranger, sizeof stranger);
-    uint32_t stood_before = fs_load_sc(&stood);
     fs_store_sc(&seen_user, STRANGER);
-    fs_store_sc(&next_role, DROPPER);
-    hold(DROPPER, START);
+    fs_store_sc(&next_role, REAPER);
+    hold(REAPER, START);
     check(stranger >= 0 && sendmsg(stranger, &message, 0) == 0, "sending: %m");
     close(stranger);
+    until(fs_load_sc(&stands), "nobody drops it");
     /* (Nobody needs a doorbell byte: that one would get it without being heard.) */
     uint32_t told = fs_load_sc(&pair->ends[1].c.watch.told);
     fs_request_doorbell_byte(pair->memory, 0, ((struct fs_region *)pair->memory)->id);
-    until(fs_load_sc(&stood) - stood_before > 2, "the connection thread waits for ever");
+    fs_store_sc(&next_role, CONTROL_THREAD);
+    enter_front();
+    fs_control_thread_stop();
+    fs_control_thread_after_fork();
+    leave_front();
+    until(start_thread() == 0, "the control thread waits for ever");
     check(fs_load_sc(&pair->ends[1].c.watch.told) == told, "it is answered too early");
     release();
     until(fs_load_sc(&pair->ends[1].c.watch.told) != told, "the request behind is lost");
     fs_store_sc(&seen_user, 0);
     until(open_descriptors() == before, "%d descriptors are left", open_descriptors() - before);
-    fs_store_sc(&next_role, CONNECTION_THREAD);
     end_pair(pair);
 }
 
@@ -536,7 +542,7 @@ static void seek_at_stranger(int old) {
     connect_pair(fds);
     fs_store_sc(&seen_user, STRANGER);
     fs_store_sc(&old_kernel, (uint32_t)old);
-    fs_store_sc(&next_role, DROPPER);
+    fs_store_sc(&next_role, REAPER);
     fs_store_sc(&control, 0);
     fs_store_sc(&control_closed_by, 0);
     ends[0] = (struct end){.lock = &lock};
@@ -556,10 +562,10 @@ static void seek_at_stranger(int old) {
     int passes = 1;
     socklen_t n = sizeof passes;
     int refuses = !old && getsockopt(holder, SOL_SOCKET, 83, &passes, &n) == 0;
-    check(fs_load_sc(&control_closed_by) == 1 + (uint32_t)(refuses ? PROGRAM : DROPPER), "closed by %u", fs_load_sc(&control_closed_by));
+    check(fs_load_sc(&control_closed_by) == 1 + (uint32_t)(refuses ? PROGRAM : REAPER), "closed by %u", fs_load_sc(&control_closed_by));
     fs_store_sc(&seen_user, 0);
     fs_store_sc(&old_kernel, 0);
-    fs_store_sc(&next_role, CONNECTION_THREAD);
+    fs_store_sc(&next_role, CONTROL_THREAD);
     close_end(&ends[0], 1);
     close(fds[1]);
     close(holder);
@@ -584,7 +590,7 @@ int main(int count, char **arguments) {
     fs_system.statx = held_statx;
     fs_system.getsockopt = told_getsockopt;
     fs_system.connect = noted_connect;
-    fs_store_sc(&next_role, CONNECTION_THREAD);
+    fs_store_sc(&next_role, CONTROL_THREAD);
     become_front_end();
     fs_set_upgrade_config(&config);
     while (next_round(&rounds, &random)) {
@@ -592,7 +598,7 @@ int main(int count, char **arguments) {
         hold_while_answering(0);
         hold_while_answering(1);
         offer_file();
-        fork_beside_droppers();
+        fork_beside_reaper();
         flood(0);
         flood(1);
         drop_late();

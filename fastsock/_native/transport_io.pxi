@@ -1,27 +1,61 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""Receiving and sending of transports on the ring: delivers data to the protocol, and keeps a backlog of data for which
-the ring has no room.
-"""
+# The bytes of a transport on the ring: delivers them to the protocol, and keeps a backlog of those for which the ring has no room.
+# Part of transport.pyx.
 
-from libc.stdint cimport int64_t
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+# ---- called by the queue -------------------------------------------------------------------------------------
 
-from fastsock._native.core cimport *
-from fastsock._native.core_ring cimport *
-from fastsock._native.loop_connection cimport DELIVERY, LoopConnection, call_protocol, deliver, deliver_pieces, no_buffer
-from fastsock._native.loop_connection cimport receives_on_ring, run_in_context, report_eof, call_buffer_updated
 
-from collections import deque as _deque
+cdef bint something(Transport self) noexcept nogil:
+    """Returns true if there is data to receive, or credit for the backlog. Reads one or two cache lines."""
+    if self.reading and not self.ended and self.state == OPEN:
+        if self.lower_ended:
+            return True
+        if fs_receives_on_ring(&self.endpoint.c):
+            if fs_ring_readable(&self.endpoint.c.ring):
+                return True
+        elif fs_switch_reached(&self.endpoint.c):
+            return True
+    return self.backlog_size != 0 and (self.credit or fs_credit_returned(&self.endpoint.c))
 
-cdef enum:
-    UVLOOP_HINT = 65536  # bytes that libuv asks for (uv__read); uvloop's SSLProtocol takes a size_t, so -1 is not possible
+
+cdef bint progress(Transport self) except -1:
+    """Delivers received data and sends the backlog. Returns true if anything was done."""
+    cdef bint any = False
+    if self.backlog_size:
+        any = send_backlog(self)
+    if self.endpoint is None or self.ended or not self.reading or self.state != OPEN:
+        return any
+    if not (self.lower_ended or fs_receives_on_ring(&self.endpoint.c) or fs_switch_reached(&self.endpoint.c)):
+        return any
+    return receive(self, self.lower_ended) or any
+
+
+cdef bint arm(Transport self) except -1:
+    """Requests a wakeup of the event set. Returns true if there is something to do already."""
+    if not prepare_to_sleep(self.endpoint):
+        return True
+    fs_set_register(self.queue.set, &self.endpoint.c)
+    if fs_arm_for_loop(&self.endpoint.c, self.reading and not self.ended and self.state == OPEN, self.backlog_size != 0):
+        # Checking has consumed the credits, so fs_credit_returned does not see those that came just before.
+        self.credit = self.backlog_size != 0
+        fs_disarm_receiver(&self.endpoint.c.ring, FS_SET_ASLEEP)
+        return True
+    return False
+
+
+cdef int keep_late(Transport self, bytes data) except -1:
+    """Stores unread bytes of a connection that falls back to kernel TCP: they come before the kernel's bytes."""
+    # The lower transport reads nothing until they are delivered, after the callbacks that are ready now.
+    self.late = data if self.late is None else self.late + data
+    if self.reading:
+        self.lower.pause_reading()
+        self.queue.loop.call_soon(self.deliver_kept, context=self.queue.context)
+    return 0
 
 
 # ---- receiving -----------------------------------------------------------------------------------------------
 
 
-cdef bint receive(LoopConnection self, bint final) except -1:
+cdef bint receive(Transport self, bint final) except -1:
     """Delivers data from the ring once. Returns true if anything was delivered. `final`: the kernel's stream has ended, so
     no data will follow."""
     cdef int64_t got
@@ -41,12 +75,7 @@ cdef bint receive(LoopConnection self, bint final) except -1:
     return True
 
 
-cdef inline Py_ssize_t hint_of(LoopConnection self) noexcept:
-    """Returns the size that the loop's own transport requests from get_buffer."""
-    return -1 if self.origin.stdlib else UVLOOP_HINT
-
-
-cdef bint receive_into(LoopConnection self, bint final) except -1:
+cdef bint receive_into(Transport self, bint final) except -1:
     """Like `receive`, for a BufferedProtocol: copies from the ring into its buffer."""
     cdef Py_buffer view
     cdef int64_t got
@@ -54,7 +83,7 @@ cdef bint receive_into(LoopConnection self, bint final) except -1:
     if room == 0 and not fs_load_relaxed64(&self.endpoint.c.ring.rx.fin) and not final:
         return False
     try:
-        buffer = run_in_context(self, self.get_buffer, room if room else hint_of(self))
+        buffer = run_in_context(self, self.get_buffer, room if room else buffer_hint(self.queue))
         PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
         try:
             if not view.len:
@@ -76,35 +105,35 @@ cdef bint receive_into(LoopConnection self, bint final) except -1:
     return True
 
 
-cdef bint received_nothing(LoopConnection self, int64_t got) except -1:
+cdef bint received_nothing(Transport self, int64_t got) except -1:
     """Handles a result without data. Returns true for the end of the stream or an error, false if there is no data yet."""
     if got == -EAGAIN:
         return False
     if got == 0 and fs_ends_with_reset(&self.endpoint.c):
-        self.fail(-ECONNRESET)  # the loop's own transport has read the error already
+        fail(self, -ECONNRESET)  # the loop's own transport has read the error already
     elif got == 0:
         report_eof(self)
     else:
-        self.fail(got)
+        fail(self, got)
     return True
 
 
-cdef int drain(LoopConnection self) except -1:
+cdef int drain(Transport self) except -1:
     """Delivers all data in the ring, before the end of the kernel's stream or of the connection is reported."""
-    while self.endpoint is not None and not self.ended and not self.closing:
+    while self.endpoint is not None and not self.ended and self.state == OPEN:
         if not receive(self, True):
             break
     return 0
 
 
-cdef int deliver_late(LoopConnection self, bytes data) except -1:
+cdef int deliver_late(Transport self, bytes data) except -1:
     """Delivers bytes of a peer that has fallen back to kernel TCP, after the data in the ring."""
     cdef char nothing
     self.late = data if self.late is None else self.late + data
-    while self.reading and not self.closing and self.endpoint is not None and fs_has_descriptor(&self.endpoint.c.ring):
+    while self.reading and self.state == OPEN and self.endpoint is not None and fs_has_descriptor(&self.endpoint.c.ring):
         if not receive(self, False):
             break
-    if self.closing or self.endpoint is None:
+    if self.state != OPEN or self.endpoint is None:
         self.late = None
     elif not self.reading:
         self.lower.pause_reading()  # resume_reading continues
@@ -115,7 +144,7 @@ cdef int deliver_late(LoopConnection self, bytes data) except -1:
     return 0
 
 
-cdef int hold_lower(LoopConnection self) except -1:
+cdef int hold_lower(Transport self) except -1:
     """Pauses the lower transport after it has read bytes of a plug, until the plug is answered."""
     if fs_keeps_plug(&self.endpoint.c):
         self.lower_held = True
@@ -123,7 +152,7 @@ cdef int hold_lower(LoopConnection self) except -1:
     return 0
 
 
-cdef int release_lower(LoopConnection self) except -1:
+cdef int release_lower(Transport self) except -1:
     if self.lower_held and not fs_keeps_plug(&self.endpoint.c):
         self.lower_held = False
         if self.reading or receives_on_ring(self):
@@ -134,33 +163,33 @@ cdef int release_lower(LoopConnection self) except -1:
 # ---- sending -------------------------------------------------------------------------------------------------
 
 
-cdef int post(LoopConnection self, const char *data, Py_ssize_t length) except -1:
+cdef int post(Transport self, const char *data, Py_ssize_t length) except -1:
     """Writes to the ring. Data without room goes to the end of the backlog."""
     cdef int64_t sent = 0
     if length == 0:
         return 0
-    self.origin.queue.writes += 1
+    self.queue.writes += 1
     if self.backlog_size == 0:
         sent = fs_try_send(&self.endpoint.c, data, length, MSG_NOSIGNAL)
         if sent == length:
             return 0
         if sent < 0:
             if sent != -EAGAIN:
-                self.fail(sent)
+                fail(self, sent)
                 return 0
             sent = 0
     if self.backlog is None:
         self.backlog = _deque()
     self.backlog.append(PyBytes_FromStringAndSize(data + sent, length - sent))
     self.backlog_size += length - sent
-    self.origin.queue.activate(self)  # the queue arms for credits when polling does not pay
+    self.queue.activate(self)  # the queue arms for credits when polling does not pay
     if self.lower_ended:
-        self.origin.queue.watch(self)
+        self.queue.watch(self)
     update_paused(self)
     return 0
 
 
-cdef bint send_backlog(LoopConnection self) except -1:
+cdef bint send_backlog(Transport self) except -1:
     """Sends as much of the backlog as there is room for. Returns true if anything was sent."""
     cdef int64_t sent
     cdef bint any = False
@@ -173,7 +202,7 @@ cdef bint send_backlog(LoopConnection self) except -1:
         )
         if sent < 0:
             if sent != -EAGAIN:
-                self.fail(sent)
+                fail(self, sent)
                 return True
             if fs_kernel_is_next(&self.endpoint.c):
                 hand_backlog_down(self)
@@ -195,11 +224,18 @@ cdef bint send_backlog(LoopConnection self) except -1:
     return any
 
 
-cdef int hand_backlog_down(LoopConnection self) except -1:
+cdef int drop_backlog(Transport self) except -1:
+    if self.backlog_size:
+        self.backlog.clear()
+        self.backlog_size = self.first_sent = 0
+    return 0
+
+
+cdef int hand_backlog_down(Transport self) except -1:
     """Moves the backlog to the lower transport, as the peer has fallen back to kernel TCP."""
     cdef list pieces = list(self.backlog)
     pieces[0] = pieces[0][self.first_sent :]
-    self.drop_backlog()
+    drop_backlog(self)
     for piece in pieces:
         self.lower.write(piece)
     update_paused(self)
@@ -207,22 +243,22 @@ cdef int hand_backlog_down(LoopConnection self) except -1:
     return 0
 
 
-cdef int backlog_is_empty(LoopConnection self) except -1:
+cdef int backlog_is_empty(Transport self) except -1:
     """Completes close or write_eof, which waited for the backlog."""
-    if self.closing:
-        self.end_endpoint()
+    if self.state != OPEN:
+        end_endpoint(self)
         self.lower.close()
     elif self.write_ended:
         end_sending(self)
     return 0
 
 
-cdef int end_sending(LoopConnection self) except -1:
+cdef int end_sending(Transport self) except -1:
     cdef bint stood = False
     if self.entered:
         stood = self.endpoint.shutdown(False, True)  # packet FIN: a FIN of the kernel alone means that the peer died
     else:
-        self.stay_on_kernel(self.origin.policy.ENDING)  # the lower transport sends FIN after all its data
+        stay_on_kernel(self, FS_REASON_ENDING)  # the lower transport sends FIN after all its data
     try:
         self.lower.write_eof()
     except OSError as error:
@@ -231,7 +267,7 @@ cdef int end_sending(LoopConnection self) except -1:
     return 0
 
 
-cdef int update_paused(LoopConnection self) except -1:
+cdef int update_paused(Transport self) except -1:
     """Calls pause_writing or resume_writing of the program's protocol if the state has changed. This is the only place that
     decides: by the size of the backlog, the limits of the lower transport, and its own pause_writing."""
     cdef bint paused = self.lower_paused
@@ -247,7 +283,7 @@ cdef int update_paused(LoopConnection self) except -1:
     return wake_waiters(self)
 
 
-cdef int wake_waiters(LoopConnection self) except -1:
+cdef int wake_waiters(Transport self) except -1:
     """Completes the futures of those who wait until bytes are sent."""
     cdef list waiters = self.waiters
     if waiters is not None:

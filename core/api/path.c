@@ -1,0 +1,167 @@
+/* A front end's connection on its way to the ring, and back.
+ *
+ * Responsible for: which part takes the next step. Never: how. */
+#include "api/whole.h"
+
+#include <netinet/tcp.h>
+
+#include "conn/open_close.h"
+#include "conn/receive.h"
+#include "conn/send.h"
+#include "conn/side_lock.h"
+#include "conn/state.h"
+#include "control/accepted_region.h"
+#include "rendezvous/eligibility.h"
+#include "ring/doorbell.h"
+#include "transport/tcp.h"
+
+#ifndef SO_BUF_LOCK
+#define SO_BUF_LOCK 72 /* Linux 5.14 */
+#endif
+
+/* ---- the beginning ------------------------------------------------------------------------------------------ */
+
+static void open_path(struct fs_whole *w) {
+    int64_t after = fs_search_begins(w->service, w->operations);
+    enum fs_reason reason = fs_reason_before(after, w->operations);
+    fs_count_opened(reason);
+    fs_path_open(&w->path, &w->c, after, reason);
+}
+
+void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting) {
+    struct fs_whole *w = fs_whole_of(c);
+    w->operations = operations;
+    w->service = service;
+    if (!connecting) {
+        open_path(w);
+        return;
+    }
+    fs_path_event(&w->path, FS_PATH_CONNECT);
+    fs_note_reason(&w->path, c, FS_REASON_FEW);
+}
+
+void fs_path_connected(struct fs_connection *c) {
+    struct fs_whole *w = fs_whole_of(c);
+    if (fs_path_event(&w->path, FS_PATH_CONNECTED)) open_path(w);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------- */
+
+int fs_path_is_undecided(const struct fs_connection *c) { return fs_is_undecided(&fs_whole_of(c)->path); }
+
+/* (A fork unsettles it: fs_fork_prepare, fs_fork_restart. Relaxed: a later operation finds it.) */
+static void settle(struct fs_whole *w) { fs_store_relaxed(&w->c.settled, fs_is_attached(&w->c) && !fs_has_step(&w->path)); }
+
+int fs_count_operation(struct fs_connection *c) {
+    struct fs_path *path = &fs_whole_of(c)->path;
+    path->operations++; /* (of two threads that count at once one may be missed) */
+    return fs_has_step(path) && !fs_is_in_kernel(c) &&
+           (path->listing_state ? fs_load_relaxed(path->listing_state) != FS_LISTING_WAITING : path->operations >= path->next);
+}
+
+/* What the program has set before: the core asks the kernel for the rest. */
+static void take_over_options(struct fs_connection *c) {
+    int fd = fs_fd(c), locked = fs_option(fd, SOL_SOCKET, SO_BUF_LOCK);
+    if (locked & 1) c->send_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_SNDBUF);
+    if (locked & 2) c->receive_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_RCVBUF);
+    fs_store_relaxed(&c->nodelay, fs_option(fd, IPPROTO_TCP, TCP_NODELAY) != 0);
+    if (fs_option(fd, SOL_SOCKET, SO_OOBINLINE)) fs_set_oob_inline(c, 1);
+}
+
+static int tell_pollers(void *whose, struct fs_connection *c) {
+    (void)c;
+    return fs_poller_before_attach(whose);
+}
+
+static void untell_pollers(void *whose, struct fs_connection *c) {
+    (void)c;
+    fs_poller_after_attach(whose, 0);
+}
+
+void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *result) {
+    struct fs_whole *w = fs_whole_of(c);
+    struct fs_attach_hooks of_pollers = {tell_pollers, untell_pollers, &w->pollable};
+    int tells = !hooks && fs_front.polls;
+    *result = (struct fs_step_result){.what = FS_STEP_PENDING};
+    if (w->path.state == FS_CONNECTING) {
+        unsigned char address[16];
+        int port;
+        if (fs_endpoint_address(fs_fd(c), 1, address, &port) >= 0) fs_path_connected(c); /* else not yet, or never */
+        return;
+    }
+    if (!fs_conn_identify(c)) return;
+    if (w->path.state == FS_FEW_OPERATIONS) {
+        take_over_options(c);
+        result->what = fs_connector_start(&w->path, c, &result->failed);
+        if (result->what == FS_STEP_TCP) return;
+    }
+    fs_connector_step(&w->path, c, tells ? &of_pollers : hooks, result);
+    if (result->what == FS_STEP_MOVED && tells) fs_poller_after_attach(&w->pollable, 1);
+    settle(w);
+}
+
+enum fs_reason fs_reason_of(const struct fs_connection *c) { return fs_whole_of(c)->path.reason; }
+
+const char *fs_violation_of(const struct fs_connection *c, int *own) {
+    *own = c->own_fault;
+    return c->ring.violation ? c->ring.violation : "";
+}
+
+int fs_await_peer(struct fs_connection *c, int64_t longest) {
+    struct fs_path *path = &fs_whole_of(c)->path;
+    if (!fs_is_searching(path) && !fs_is_attached(c)) return 0;
+    if (!path->operations || path->waited >= longest || fs_is_closed(c)) return 0;
+    if (fs_is_attached(c) && fs_load_sc(&c->ring.tx->ready)) return 0;
+    int64_t before = fs_now();
+    fs_short_sleep_unlocked();
+    path->waited += fs_now() - before;
+    return 1;
+}
+
+int fs_may_sleep_in_kernel(struct fs_connection *c, int alone) {
+    struct fs_path *path = &fs_whole_of(c)->path;
+    if (fs_is_attached(c) || fs_load_relaxed(&c->is.pending_error)) return 0;
+    return alone || !fs_is_undecided(path) || (!fs_is_searching(path) && path->operations < path->next);
+}
+
+int fs_fall_back(struct fs_connection *c, const struct fs_fallback_hooks *hooks, int64_t *bridge) {
+    struct fs_whole *w = fs_whole_of(c);
+    int done = fs_path_fall_back(&w->path, c, hooks, bridge);
+    if (fs_front.polls && done != -EINTR && done != FS_CANNOT_FALL_BACK) fs_poller_after_leave(&w->pollable);
+    return done;
+}
+
+/* ---- options ------------------------------------------------------------------------------------------------ */
+
+int64_t fs_unread(struct fs_connection *c) {
+    return fs_is_attached(c) && fs_receives_on_ring(c) ? (int64_t)fs_available(&c->ring, INT32_MAX) : -1;
+}
+
+static int serves_doorbell(struct fs_connection *c) { return fs_is_attached(c) && !fs_has_fallen_back(c); }
+
+int fs_option_set(struct fs_connection *c, int level, int option) {
+    int fd = fs_fd(c);
+    if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO)) {
+        c->receive_timeout = c->send_timeout = FS_NOT_ASKED;
+    } else if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF) &&
+               (fs_is_searching(&fs_whole_of(c)->path) || fs_is_attached(c))) {
+        uint32_t now = (uint32_t)fs_option(fd, SOL_SOCKET, option);
+        return fs_set_buffer_limits(c, option == SO_RCVBUF ? now : c->receive_limit, option == SO_SNDBUF ? now : c->send_limit);
+    } else if (level == IPPROTO_TCP && option == TCP_NODELAY) {
+        fs_store_relaxed(&c->nodelay, fs_option(fd, level, option) != 0);
+        if (serves_doorbell(c)) fs_set_option(fd, level, option, 1); /* a doorbell byte waits for no ACK */
+    }
+    return 0;
+}
+
+int fs_option_shown(struct fs_connection *c, int level, int option, int *value) {
+    if (!serves_doorbell(c)) return 0;
+    if (level == IPPROTO_TCP && option == TCP_NODELAY) {
+        *value = fs_is_nodelay(c);
+        return 1;
+    }
+    uint32_t before = fs_load_relaxed(&fs_own(c)->send_buffer_before);
+    if (level != SOL_SOCKET || option != SO_SNDBUF || !before) return 0;
+    *value = (int)before;
+    return 1;
+}

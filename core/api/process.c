@@ -1,0 +1,157 @@
+/* What a front end says of its process, and asks of it: its own functions, forks, statistics.
+ *
+ * Responsible for: the order in which parts hear of a fork. Never: what a connection does. */
+#include "api/whole.h"
+
+#include "conn/doorbell_tx.h"
+#include "conn/open_close.h"
+#include "conn/side_lock.h"
+#include "conn/state.h"
+#include "control/control_thread.h"
+#include "control/introspection.h"
+#include "process/atfork.h"
+#include "process/fork_shared_slab.h"
+#include "process/holder_count.h"
+
+struct fs_front_end fs_front;
+
+void fs_set_calls(const struct fs_calls *calls) {
+#define FS_TAKE(name) if (calls->name) fs_system.name = calls->name;
+    FS_TAKE(read) FS_TAKE(write) FS_TAKE(recv) FS_TAKE(send) FS_TAKE(sendto) FS_TAKE(recvmsg) FS_TAKE(sendmsg) FS_TAKE(poll)
+    FS_TAKE(ppoll) FS_TAKE(epoll_create1) FS_TAKE(epoll_ctl) FS_TAKE(epoll_pwait2) FS_TAKE(futex) FS_TAKE(socket) FS_TAKE(connect)
+    FS_TAKE(accept4) FS_TAKE(shutdown) FS_TAKE(getsockopt) FS_TAKE(setsockopt) FS_TAKE(close) FS_TAKE(dup3) FS_TAKE(fcntl)
+    FS_TAKE(ioctl) FS_TAKE(pread) FS_TAKE(nanosleep) FS_TAKE(open) FS_TAKE(fallocate) FS_TAKE(clone) FS_TAKE(prctl) FS_TAKE(waitpid) FS_TAKE(close_range) FS_TAKE(pthread_create)
+#undef FS_TAKE
+}
+
+static void become_process(void) {
+    fs_own_pid = (uint32_t)getpid();
+    fs_own_pid_ns = fs_pid_ns();
+}
+
+static void each(void (*body)(struct fs_connection *c)) {
+    if (fs_front.each) fs_front.each(body);
+}
+
+/* ---- forks -------------------------------------------------------------------------------------------------- */
+
+static int counted_by, counted;
+
+static void count(struct fs_connection *c) {
+    if (fs_has_ended(c)) return;
+    fs_count_child(fs_own(c), counted_by);
+    counted++;
+    if (counted_by > 0 && (fs_load_sc(&c->recv_sleepers) || fs_load_sc(&c->send_sleepers)))
+        fs_wake_local(c); /* who sleeps looks now and then from here on: the child may be killed with a lock held */
+}
+
+static int count_child(int by) {
+    counted_by = by;
+    counted = 0;
+    each(count);
+    return counted;
+}
+
+/* What the core's front end was before the last fs_begin. */
+static struct {
+    struct fs_front_end front;
+    struct fs_host host;
+    struct fs_counters *ended;
+    int (*count_child)(int by);
+} before;
+
+int fs_begin(const struct fs_front_end *front) {
+    before.front = fs_front;
+    before.host = fs_host;
+    before.ended = fs_ended_counters;
+    before.count_child = fs_count_child_of_front;
+    fs_front = *front;
+    become_process();
+    fs_host = (struct fs_host){.unlock = front->unlock, .lock = front->lock, .keeps_apart = front->keeps_apart};
+    fs_ended_counters = &fs_totals;
+    if (front->polls) {
+        fs_poller_host = (struct fs_poller_host){front->end_call, front->before_sleep, front->after_sleep, front->is_interrupted};
+        fs_pollers_begin();
+    }
+    return fs_atfork_install(count_child);
+}
+
+void fs_end(void) {
+    fs_front = before.front;
+    fs_host = before.host;
+    fs_ended_counters = before.ended;
+    fs_count_child_of_front = before.count_child;
+}
+
+static int attaching;
+
+static void await_thread(struct fs_connection *c) {
+    if (fs_has_ended(c)) return;
+    fs_path_await_thread(&fs_whole_of(c)->path, c);
+    fs_store_relaxed(&c->settled, 0);
+}
+
+static void look_for_thread(struct fs_connection *c) {
+    unsigned long thread = fs_whole_of(c)->path.attaching;
+    attaching |= thread && thread != (unsigned long)pthread_self();
+}
+
+void fs_fork_prepare(int bare) {
+    fs_control_thread_stop();
+    each(await_thread);
+    for (;;) { /* the child would believe itself on kernel TCP, and its parent and the peer be on the ring */
+        attaching = 0;
+        each(look_for_thread);
+        if (!attaching) break;
+        fs_short_sleep_unlocked();
+    }
+    fs_expect_fork(1);
+    if (bare) fs_before_fork();
+}
+
+void fs_fork_in_parent(int bare) {
+    if (bare) fs_after_fork_in_parent();
+    fs_expect_fork(0);
+    fs_control_thread_after_fork();
+    fs_control_thread_restart();
+}
+
+static void inherit(struct fs_connection *c) {
+    fs_whole_of(c)->path.attaching = 0;
+    fs_conn_inherit(c);
+}
+
+void fs_fork_in_child(int bare) {
+    if (bare) fs_after_fork_in_child();
+    become_process();
+    fs_expect_fork(0);
+    fs_slab_forget();
+    fs_fd_change_forget();
+    each(inherit);
+    fs_regions_forget();
+}
+
+void fs_fork_restart(struct fs_connection *c) {
+    fs_path_restart(&fs_whole_of(c)->path, c);
+    fs_store_relaxed(&c->settled, 0);
+}
+
+/* ---- settings and statistics --------------------------------------------------------------------------------- */
+
+void fs_set_spin(int64_t longest) { fs_spin_ns = longest; }
+
+static struct fs_counters *sum_of;
+
+static void add(struct fs_connection *c) { fs_add_counters(sum_of, &c->ring.count, 0); }
+
+void fs_sum_counters(struct fs_counters *sum) {
+    memset(sum, 0, sizeof *sum);
+    sum_of = sum;
+    fs_add_counters(sum, &fs_totals, 0);
+    fs_add_counters(sum, &fs_poller_totals, 0);
+    each(add);
+}
+
+int64_t fs_count_paths(enum fs_reason reason) {
+    return reason == FS_REASON_NONE ? fs_path_counts.ring : fs_path_counts.by_reason[reason];
+}

@@ -1,0 +1,22 @@
+/* A connection as a front end has it: with its path, and its place in pollers. For the files of this room. */
+#ifndef FASTSOCK_WHOLE_H
+#define FASTSOCK_WHOLE_H
+
+#include "ready/ready.h"
+#include "rendezvous/endpoint.h"
+#include "rendezvous/upgrade_delay.h"
+
+struct fs_whole {
+    struct fs_connection c; /* first: fs_conn_init returns it */
+    struct fs_path path;
+    struct fs_pollable pollable;
+    struct fs_session_stats *service; /* what is known of its service; NULL: nothing */
+    int64_t operations;               /* after which it looks for its peer, if its connect is still under way */
+};
+
+static inline struct fs_whole *fs_whole_of(const struct fs_connection *c) { return (struct fs_whole *)(void *)c; }
+
+extern struct fs_front_end fs_front;
+extern struct fs_counters fs_totals; /* of connections that have ended */
+
+#endif

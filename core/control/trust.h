@@ -1,0 +1,18 @@
+/* The setting `trust` (fs_set_trust): the users whose processes may share memory with this one. */
+#ifndef FASTSOCK_TRUST_H
+#define FASTSOCK_TRUST_H
+
+#include <stdint.h>
+
+#include "include/fastsock.h"
+
+/* Returns true if the setting admits processes of a user. */
+int fs_admits(uint32_t user);
+
+/* Returns true if the setting admits users besides this process's own and root. */
+int fs_admits_others(void);
+
+/* Returns true for this process's own user and root, whatever the setting is: they could harm this process by other means. */
+int fs_is_trusted(uint32_t user);
+
+#endif

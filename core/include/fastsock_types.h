@@ -1,0 +1,230 @@
+/* Values and structures of fastsock.h, which includes this file. */
+#ifndef FASTSOCK_TYPES_H
+#define FASTSOCK_TYPES_H
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+typedef uint32_t fs_word32;
+typedef uint64_t fs_word64;
+#else
+typedef _Atomic uint32_t fs_word32;
+typedef _Atomic uint64_t fs_word64;
+#endif
+
+struct fs_connection; /* one end of a connection in this process */
+struct fs_pollable;   /* its place in pollers */
+struct fs_poller;     /* an epoll instance of the program, or a thread that polls */
+struct fs_fd_change;  /* tells a sleeper that its descriptor's number has changed */
+struct fs_unread_data;
+
+enum { FS_RECEIVE = 1, FS_SEND = 2 }; /* directions of a wait */
+
+#define FS_VIOLATED ((int64_t)-100000)  /* the peer broke the protocol, or this side lost a part */
+#define FS_TIMED_OUT ((int64_t)-100002) /* the timeout of the socket object has passed */
+#define FS_RETRY ((int64_t)-100003)     /* of fs_end_partial: nothing is done yet, and the call starts again */
+
+/* A call of this process that is inside a connection. A thread's calls form a chain, because a signal handler that runs inside one may
+ * make another one, or fork: the child has this thread's calls and no others. */
+struct fs_call {
+    struct fs_connection *connection;
+    struct fs_call *outer;
+};
+
+/* Counted at any time. A spin that ends within its first round adds nothing to `poll_ns`. `poll_unpaid_ns` is the time of spins that gave
+ * up. `sleeps` are those on the ring; `system_calls` those made to sleep and to wake the peer. */
+#define FS_COUNTERS(COUNTER) \
+    COUNTER(bytes_sent) COUNTER(bytes_received) COUNTER(messages_sent) COUNTER(messages_received) \
+    COUNTER(acks_alone) COUNTER(acks_piggybacked) COUNTER(sends_combined) COUNTER(doorbells_rung) COUNTER(polls_paid) \
+    COUNTER(polls_unpaid) COUNTER(poll_ns) COUNTER(poll_unpaid_ns) COUNTER(sleeps) COUNTER(system_calls)
+struct fs_counters {
+#define FS_COUNTER(name) fs_word64 name;
+    FS_COUNTERS(FS_COUNTER)
+#undef FS_COUNTER
+};
+
+/* Why a connection is on kernel TCP: the only list of the reasons and their texts. Processes exchange the numbers (connection table,
+ * introspection), so new reasons go last. X(name, text for people) */
+#define FS_REASON_TABLE(X) \
+    X(NONE, "") /* on the ring, or nothing decided yet */ \
+    X(FEW, "too few operations") \
+    X(SEEKING, "looking for the peer") /* the search for the peer is going on */ \
+    X(EXCLUDED, "address or port excluded") /* by the settings */ \
+    X(REMOTE, "peer on another host") \
+    X(PEER, "peer does not use fastsock") \
+    X(UNTRUSTED, "peer belongs to another user") \
+    X(NAME, "name taken by another process") \
+    X(REFUSED, "peer refused") \
+    X(OPTION, "unsupported socket option") /* asks for what only the kernel's stream can do */ \
+    X(POLLED, "descriptor may be polled") /* somebody may poll it */ \
+    X(DETACHED, "descriptor detached") /* it was given away */ \
+    X(BACK, "returned to kernel TCP, or nothing sent yet") \
+    X(OVERRIDDEN, "socket subclass overrides recv or send") \
+    X(HANDED_OUT, "descriptor handed out") \
+    X(FORKED, "shared with another process") /* another process holds it too */ \
+    X(MEMORY_CAP, "memory cap reached") /* no room for another region */ \
+    X(RESOURCES, "out of memory or descriptors") \
+    X(ENDING, "ended before it could move") \
+    X(VIOLATION, "protocol violation") /* by the peer */ \
+    X(VERSION, "peer speaks another version of the protocol") \
+    X(UNPAID, "sessions too short to pay") /* too few operations for a service where moves did not pay */
+
+#define FS_REASON_NUMBER(name, text) FS_REASON_##name,
+enum fs_reason { FS_REASON_TABLE(FS_REASON_NUMBER) FS_REASONS };
+#undef FS_REASON_NUMBER
+
+/* Functions that the core calls instead of the C library's of the same names. NULL: the C library's. */
+struct fs_calls {
+    ssize_t (*read)(int fd, void *into, size_t room);
+    ssize_t (*write)(int fd, const void *data, size_t length);
+    ssize_t (*pread)(int fd, void *into, size_t room, off_t at);
+    ssize_t (*recv)(int fd, void *into, size_t room, int flags);
+    ssize_t (*send)(int fd, const void *data, size_t length, int flags);
+    ssize_t (*sendto)(int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size);
+    ssize_t (*recvmsg)(int fd, struct msghdr *message, int flags);
+    ssize_t (*sendmsg)(int fd, const struct msghdr *message, int flags);
+    int (*poll)(struct pollfd *fds, nfds_t count, int milliseconds);
+    int (*ppoll)(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask);
+    int (*epoll_create1)(int flags);
+    int (*epoll_ctl)(int epoll, int what, int fd, struct epoll_event *event);
+    int (*epoll_pwait2)(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask);
+    int (*futex)(void *word, int what, uint32_t value, const struct timespec *time);
+    int (*nanosleep)(const struct timespec *time, struct timespec *rest);
+    int (*socket)(int family, int type, int protocol);
+    int (*connect)(int fd, const struct sockaddr *to, socklen_t size);
+    int (*accept4)(int fd, struct sockaddr *from, socklen_t *size, int flags);
+    int (*shutdown)(int fd, int how);
+    int (*getsockopt)(int fd, int level, int option, void *value, socklen_t *size);
+    int (*setsockopt)(int fd, int level, int option, const void *value, socklen_t size);
+    int (*open)(const char *path, int flags);
+    int (*close)(int fd);
+    int (*dup3)(int from, int to, int flags);
+    int (*fcntl)(int fd, int what, long argument);
+    int (*ioctl)(int fd, unsigned long what, void *argument);
+    int (*fallocate)(int fd, int mode, off_t from, off_t length);
+    int (*close_range)(unsigned first, unsigned last, int flags);
+    int (*prctl)(int what, const char *argument);
+    pid_t (*clone)(int flags);
+    pid_t (*waitpid)(pid_t process, int *status, int options);
+    int (*pthread_create)(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument);
+};
+
+/* How an attached connection behaves. */
+struct fs_flow_options {
+    uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */
+    uint32_t combine_limit; /* largest send that is combined, bytes */
+    int combine_when_full;  /* the last quarter of the window always combines */
+};
+
+/* The settings of the search. Connections that are searching follow them too. */
+struct fs_upgrade_config {
+    int window, chunk; /* of new regions */
+    struct fs_flow_options flow;
+    int64_t memory_cap; /* bytes */
+    int64_t patience;   /* ns that a name is looked up before the peer counts as foreign, and that an answer is waited for */
+    int moves_polled;   /* connections whose descriptor may be polled move too */
+    int waits;          /* operations may wait for the other end: they take steps even if no event is known */
+};
+
+enum { FS_TRUSTED_USERS = 64 }; /* named users at most; fastsock/config.py says so to the user */
+
+/* The setting `trust`: the users whose processes may share memory with this one. */
+struct fs_trust {
+    int any;               /* every user whom this user namespace has a number for */
+    int self;              /* this process's own user, and root */
+    int count;             /* of `users`, which are trusted by name */
+    const uint32_t *users; /* copied */
+};
+
+struct fs_port_range {
+    uint16_t first, last; /* both inclusive */
+};
+
+/* A network. An IPv4 network is stored as IPv4-mapped addresses, so `bits` is 96 more than its prefix length. */
+struct fs_network {
+    unsigned char address[16];
+    int bits;
+};
+
+/* The settings of the same names: which connections may move. A connection has two addresses and two ports; either one may exclude it,
+ * and either one may allow it. The arrays stay the caller's until others replace them. */
+struct fs_limits {
+    const struct fs_port_range *ports_allowed, *ports_excluded;
+    const struct fs_network *addresses_allowed, *addresses_excluded;
+    int ports_allowed_count, ports_excluded_count, addresses_allowed_count, addresses_excluded_count;
+};
+
+enum { FS_SESSION_LENGTHS = 14 };
+
+/* How long a call may wait. The timeout of a socket object covers the program's whole call, as in sendall. SO_RCVTIMEO and SO_SNDTIMEO
+ * cover one system call each, of which sendall makes as many as it needs: they start again with each (fs_wait_next_part), and count only
+ * the time spent waiting. */
+struct fs_wait_limit {
+    int64_t timeout;  /* of the socket object, ns; negative: blocks, 0: no waiting */
+    int64_t deadline; /* of the timeout, monotonic ns; negative: none, or nothing has waited yet */
+    int64_t rest;     /* rest of the option's time, ns; negative: not set */
+    int prepared;     /* fs_may_wait was called for this part */
+    int heard;        /* a signal has ended a wait; fs_end_partial decides if it is for the caller */
+};
+
+/* What fs_is answers. Hints, if threads run in parallel, but for FS_IS_ATTACHED. */
+enum fs_conn_query {
+    FS_IS_ATTACHED,       /* there is a region: it is on the ring, or about to go there, or has been */
+    FS_IS_ENDED,          /* it has ended in this process */
+    FS_IS_CLOSED,         /* the program has closed it, perhaps with calls inside */
+    FS_IS_IN_KERNEL,      /* a call is in the kernel's own blocking call */
+    FS_IS_RECEIVING_RING, /* this side receives from the ring now. Attached */
+    FS_IS_SENDING_RING,   /* this side sends into the ring now. Attached or not */
+    FS_IS_OUT,            /* it has fallen back: somebody else reads and writes the descriptor */
+    FS_IS_SHARED,         /* another process holds it too */
+};
+
+/* What fs_is and fs_fd read: the beginning of a connection and of its shared side. For them alone. */
+struct fs_conn_head {
+    uint32_t fd;
+    int place;
+    uint64_t inode;
+    const struct fs_side_head *own;
+    uint32_t settled, attached, exposed, broken, lost, death_told, pending_error, shut_receiving, shut_sending, driven, life, in_kernel;
+};
+struct fs_side_head {
+    unsigned char locked[256];
+    uint32_t moved, holders;
+};
+
+/* Answers a query about an open connection. `what` is a constant, so that it costs a load. [any; with FS_IS_SHARED, _OUT and the rings
+ * inside] */
+static inline __attribute__((always_inline)) int fs_is(const struct fs_connection *c, enum fs_conn_query what) {
+    const struct fs_conn_head *head = (const struct fs_conn_head *)(const void *)c;
+    switch (what) {
+    /* SYNC: attached - pairs with fs_note_attached. */
+    case FS_IS_ATTACHED: return __atomic_load_n(&head->attached, __ATOMIC_ACQUIRE) != 0;
+    case FS_IS_ENDED: return (__atomic_load_n(&head->life, __ATOMIC_RELAXED) & 1u << 30) != 0;
+    case FS_IS_CLOSED: return (__atomic_load_n(&head->life, __ATOMIC_RELAXED) & 3u << 29) != 0;
+    case FS_IS_IN_KERNEL: return __atomic_load_n(&head->in_kernel, __ATOMIC_RELAXED) != 0;
+    default: break;
+    }
+    /* SYNC: own side - pairs with fs_swap_to_bridge. */
+    const struct fs_side_head *own = __atomic_load_n(&head->own, __ATOMIC_ACQUIRE);
+    if (what == FS_IS_SHARED) return __atomic_load_n(&own->holders, __ATOMIC_RELAXED) > 1;
+    /* SYNC: moved - pairs with change: the counts of a direction are stored before it has moved. */
+    uint32_t moved = __atomic_load_n(&own->moved, __ATOMIC_ACQUIRE);
+    if (what == FS_IS_SENDING_RING) return (moved & 5) == 1;
+    if (what == FS_IS_RECEIVING_RING) return (moved & 10) == 2;
+    return (moved & 32) != 0;
+}
+
+/* Returns the descriptor; -1: none. Exact with the host lock; else the number of a moment ago. [any] */
+static inline int fs_fd(const struct fs_connection *c) {
+    return (int)__atomic_load_n(&((const struct fs_conn_head *)(const void *)c)->fd, __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,110 @@
+/* The system calls of the core, past the C library: none of them is a cancellation point (pthreads(7)), so a thread never ends with a lock of the
+ * core's. Those in which a call of the program's waits are, and handlers run in them (ip_sleep).
+ *
+ * Responsible for: what the core calls in this front end (struct fs_calls). Never: calls of the program's. */
+#include "interpose.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+
+#ifndef SYS_close_range
+#define SYS_close_range 436 /* on every architecture, Linux 5.9 */
+#endif
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441 /* Linux 5.11 */
+#endif
+
+enum { SIGNAL_SET = 8 }; /* bytes of the kernel's */
+
+static long returned(long got) {
+    if (got < 0) errno = (int)-got;
+    return got < 0 ? -1 : got;
+}
+
+/* ---- calls that do not wait ------------------------------------------------------------------------------------------ */
+
+#define FS_DIRECT(type, name, number, parameters, ...) \
+    static type direct_##name parameters { return (type)returned(fs_call_kernel(number, (long[6]){__VA_ARGS__})); }
+
+FS_DIRECT(ssize_t, read, SYS_read, (int fd, void *into, size_t room), fd, (long)into, (long)room)
+FS_DIRECT(ssize_t, write, SYS_write, (int fd, const void *data, size_t length), fd, (long)data, (long)length)
+FS_DIRECT(ssize_t, pread, SYS_pread64, (int fd, void *into, size_t room, off_t at), fd, (long)into, (long)room, at)
+FS_DIRECT(ssize_t, sendto, SYS_sendto, (int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size),
+          fd, (long)data, (long)length, flags, (long)to, size)
+FS_DIRECT(ssize_t, recvmsg, SYS_recvmsg, (int fd, struct msghdr *message, int flags), fd, (long)message, flags)
+FS_DIRECT(ssize_t, sendmsg, SYS_sendmsg, (int fd, const struct msghdr *message, int flags), fd, (long)message, flags)
+FS_DIRECT(int, connect, SYS_connect, (int fd, const struct sockaddr *to, socklen_t size), fd, (long)to, size)
+FS_DIRECT(int, accept4, SYS_accept4, (int fd, struct sockaddr *peer, socklen_t *size, int flags), fd, (long)peer, (long)size, flags)
+FS_DIRECT(int, open, SYS_openat, (const char *path, int flags), AT_FDCWD, (long)path, flags)
+FS_DIRECT(int, close_range, SYS_close_range, (unsigned first, unsigned last, int flags), first, last, flags)
+FS_DIRECT(int, fallocate, SYS_fallocate, (int fd, int mode, off_t from, off_t length), fd, mode, from, length)
+FS_DIRECT(int, nanosleep, SYS_nanosleep, (const struct timespec *time, struct timespec *rest), (long)time, (long)rest)
+/* (The core's own children are none of the program's forks.) */
+FS_DIRECT(pid_t, clone, SYS_clone, (int flags), flags)
+FS_DIRECT(int, prctl, SYS_prctl, (int what, const char *argument), what, (long)argument)
+FS_DIRECT(pid_t, waitpid, SYS_wait4, (pid_t process, int *status, int options), process, (long)status, options)
+
+/* ---- calls that may ---------------------------------------------------------------------------------------------------- */
+
+static long call(int sleeps, long number, const long a[6]) {
+    return returned(sleeps && ip_thread.may_sleep ? ip_sleep(number, a) : fs_call_kernel(number, a));
+}
+
+static ssize_t receive(int fd, void *into, size_t room, int flags) {
+    return call(!(flags & MSG_DONTWAIT), SYS_recvfrom, (long[6]){fd, (long)into, (long)room, flags});
+}
+
+static ssize_t transmit(int fd, const void *data, size_t length, int flags) {
+    return call(!(flags & MSG_DONTWAIT), SYS_sendto, (long[6]){fd, (long)data, (long)length, flags});
+}
+
+static int futex(void *word, int what, uint32_t value, const struct timespec *time) {
+    return (int)call(what == FUTEX_WAIT, SYS_futex, (long[6]){(long)word, what, value, (long)time});
+}
+
+static int poll_in_ns(struct pollfd *fds, nfds_t count, const struct timespec *time, const sigset_t *mask) {
+    struct timespec rest = time ? *time : (struct timespec){0}; /* (the kernel writes there) */
+    return (int)call(1, SYS_ppoll, (long[6]){(long)fds, (long)count, time ? (long)&rest : 0, (long)mask, SIGNAL_SET});
+}
+
+static int poll_in_ms(struct pollfd *fds, nfds_t count, int milliseconds) {
+    struct timespec rest = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    return (int)returned(fs_call_kernel(SYS_ppoll, (long[6]){(long)fds, (long)count, milliseconds < 0 ? 0 : (long)&rest, 0, SIGNAL_SET}));
+}
+
+static int wait_in_ms(int epoll, struct epoll_event *events, int most, int64_t milliseconds, const sigset_t *mask) {
+    int time = (int)IP_MIN(milliseconds, (int64_t)INT32_MAX);
+#ifdef SYS_epoll_wait
+    if (!mask) return (int)call(1, SYS_epoll_wait, (long[6]){epoll, (long)events, most, time});
+#endif
+    return (int)call(1, SYS_epoll_pwait, (long[6]){epoll, (long)events, most, time, (long)mask, SIGNAL_SET});
+}
+
+/* (In milliseconds where the kernel has it not, and where a filter may know the older ones alone.) */
+static int wait_in_ns(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
+    int64_t milliseconds = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
+    if (ip_load_relaxed(&ip_filtered)) return wait_in_ms(epoll, events, most, milliseconds, mask);
+    long got = call(1, SYS_epoll_pwait2, (long[6]){epoll, (long)events, most, (long)time, (long)mask, SIGNAL_SET});
+    return got < 0 && errno == ENOSYS ? wait_in_ms(epoll, events, most, milliseconds, mask) : (int)got;
+}
+
+/* ---- the table ----------------------------------------------------------------------------------------------------------- */
+
+static int plain_ioctl(int fd, unsigned long what, void *argument) { return real.ioctl(fd, what, argument); }
+
+#define FS_OWN(name) .name = direct_##name,
+struct fs_calls ip_calls = {
+    FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(recvmsg) FS_OWN(sendmsg) FS_OWN(connect) FS_OWN(accept4) FS_OWN(open)
+    FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(clone) FS_OWN(prctl) FS_OWN(waitpid)
+    .recv = receive, .send = transmit, .futex = futex, .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
+    .fcntl = ip_make_own, .close = ip_close_own, .ioctl = plain_ioctl,
+};
+#undef FS_OWN
+
+void ip_tell_core(void) {
+#define FS_SAME(name) ip_calls.name = real.name;
+    FS_SAME(epoll_create1) FS_SAME(epoll_ctl) FS_SAME(socket) FS_SAME(shutdown) FS_SAME(getsockopt) FS_SAME(setsockopt) FS_SAME(dup3)
+    FS_SAME(pthread_create)
+#undef FS_SAME
+    fs_set_calls(&ip_calls);
+}

@@ -1,0 +1,94 @@
+/* What a program does past the library, by instructions of its own: on a connection that has moved it ends the connection at the peer, and no byte is
+ * lost, doubled or made up. The words name the way, and whether others send meanwhile (busy), or
+ * it happens while the peer sleeps (idle). What the peer gets is printed. */
+#include "conformance.h"
+
+#include <linux/io_uring.h>
+#include <sys/mman.h>
+
+static long kernel(long number, long a, long b, long c, long d, long e, long f) {
+#if defined(__x86_64__)
+    register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
+    long got;
+    __asm__ volatile("syscall" : "=a"(got) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+    return got;
+#else
+    register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = d, x4 __asm__("x4") = e, x5 __asm__("x5") = f;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+    return x0;
+#endif
+}
+
+static long by_write(int fd, const char *data, long length) { return kernel(SYS_write, fd, (long)data, length, 0, 0, 0); }
+static long by_sendto(int fd, const char *data, long length) { return kernel(SYS_sendto, fd, (long)data, length, MSG_NOSIGNAL, 0, 0); }
+static long by_writev(int fd, const char *data, long length) {
+    struct iovec v[2] = {{(char *)data, 1}, {(char *)data + 1, (size_t)length - 1}};
+    return kernel(SYS_writev, fd, (long)v, 2, 0, 0, 0);
+}
+
+/* A ring of one entry: what liburing does. */
+static long by_io_uring(int fd, const char *data, long length) {
+    struct io_uring_params p = {0};
+    int ring = (int)kernel(SYS_io_uring_setup, 1, (long)&p, 0, 0, 0, 0);
+    if (ring < 0) return ring;
+    size_t size = p.sq_off.array + p.sq_entries * sizeof(unsigned), all = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
+    char *memory = mmap(NULL, size > all ? size : all, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+    char *completions = p.features & IORING_FEAT_SINGLE_MMAP ? memory : mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_CQ_RING);
+    struct io_uring_sqe *entry = mmap(NULL, sizeof *entry, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
+    *entry = (struct io_uring_sqe){.opcode = IORING_OP_WRITE, .fd = fd, .addr = (unsigned long)data, .len = (unsigned)length};
+    *(unsigned *)(memory + p.sq_off.array) = 0;
+    __atomic_add_fetch((unsigned *)(memory + p.sq_off.tail), 1, __ATOMIC_RELEASE);
+    long done = kernel(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, 0, 0);
+    if (done == 1) done = ((struct io_uring_cqe *)(void *)(completions + p.cq_off.cqes))->res;
+    close(ring);
+    return done;
+}
+
+static const struct {
+    const char *name;
+    long (*writes)(int fd, const char *data, long length);
+} WAYS[] = {{"write", by_write}, {"sendto", by_sendto}, {"writev", by_writev}, {"io_uring", by_io_uring}};
+
+static volatile int over;
+static void *sends(void *fd) { /* meanwhile, as it should be done */
+    while (!over && send((int)(long)fd, "right", 5, MSG_NOSIGNAL) == 5) nap(1);
+    return NULL;
+}
+
+static long sent;
+static int to;
+static void *writes_later(void *way) {
+    nap(50);
+    sent = ((long (*)(int, const char *, long))way)(to, "past the library", 16);
+    return NULL;
+}
+
+int past(int count, char **words) {
+    int a, b, busy = count > 2 && !strcmp(words[2], "busy"), idle = count > 2 && !busy;
+    char into[4096];
+    long got, sum = 0, wrong = 0;
+    pthread_t thread;
+    for (size_t i = 0; count > 1 && i < sizeof WAYS / sizeof *WAYS; i++) {
+        if (strcmp(words[1], WAYS[i].name)) continue;
+        connect_pair(&a, &b);
+        use(a, b);
+        if (write(a, "right", 5) != 5) abort();
+        if (busy) pthread_create(&thread, NULL, sends, (void *)(long)a), nap(5);
+        to = a;
+        if (idle) pthread_create(&thread, NULL, writes_later, (void *)WAYS[i].writes), sent = 16;
+        else sent = WAYS[i].writes(a, "past the library", 16);
+        if (sent == -ENOSYS || sent == -EPERM) return puts("none") < 0;
+        if (sent != 16) abort();
+        if (!busy && !idle) shutdown(a, SHUT_WR);
+        for (int n = 0; (got = read(b, into + sum, sizeof into - (size_t)sum)) > 0 && n < 200; n++) sum += got;
+        int error = errno;
+        over = 1;
+        if (busy || idle) pthread_join(thread, NULL);
+        while (wrong < sum && into[wrong] == "right"[wrong % 5]) wrong++;
+        printf("%ld %s %s\n", got, got < 0 ? strerrorname_np(error) : "", wrong == sum && sum % 5 == 0 ? "right" : "wrong");
+        close(a), close(b);
+        return 0;
+    }
+    return 1;
+}
