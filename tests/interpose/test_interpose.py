@@ -17,6 +17,7 @@ import pytest
 from harness.processes import ROOT, ended, environment
 
 from fastsock import config, launch, path_events
+from fastsock._native import registry
 
 INTERPOSE = ROOT / "interpose"
 SOURCES = sorted((ROOT / "tests" / "interpose").glob("*.c"))
@@ -68,6 +69,8 @@ def test_calls_do_the_same_where_the_library_is_put_in_place_while_the_program_r
         if done.stderr == "ring\n":
             return
     pytest.fail(f"it stays on kernel TCP: {done.stderr}")
+
+
 @pytest.mark.parametrize(
     ("way", "when"),
     [*((way, when) for way in ("write", "sendto", "writev", "io_uring") for when in ("", "busy")), ("write", "idle")],
@@ -134,20 +137,38 @@ def test_short_sessions_with_new_ports_are_learned_from(tmp_path: Path) -> None:
 
 def shown() -> set[str]:
     """What the library shows."""
-    words = ["nm", "--dynamic", "--defined-only", launch.LIBRARY]
+    return names_of("--defined-only", Path(launch.LIBRARY))
+
+
+def names_of(kind: str, file: Path) -> set[str]:
+    """What a loaded object defines (--defined-only), or takes from others (--undefined-only)."""
+    words = ["nm", "--dynamic", kind, str(file)]
     told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
     return {line.split()[-1].partition("@")[0] for line in told.splitlines()}
 
 
-def test_the_library_shows_functions_of_the_c_library_and_the_core() -> None:
+def is_core_s(name: str) -> bool:
+    return name.startswith("fs_")
+
+
+def test_of_the_core_the_library_shows_the_public_header_and_what_the_cython_modules_take() -> None:
+    headers = "".join((ROOT / f"core/include/{name}.h").read_text() for name in ("fastsock_types", "fastsock"))
+    public = set(re.findall(r"^(?!static)[a-z][\w ]*?[ *](fs_\w+)\(", headers, re.MULTILINE))
+    (skin,) = Path(registry.__file__).parent.glob("_core*.so")
+    taken = set(filter(is_core_s, names_of("--undefined-only", skin)))
+    assert len(public) > 60
+    assert set(filter(is_core_s, shown())) == public | taken
+
+
+def test_the_library_shows_functions_of_the_c_library() -> None:
     exports = (INTERPOSE / "exports.map").read_text()
-    listed = set(re.findall(r"(?<!\*)\b(\w+);", exports.partition("global:")[2].partition("local:")[0]))
-    assert {name for name in shown() if not name.startswith("fs_")} == listed
+    named = re.findall(r"\b(\w+);", exports.partition("global:")[2].partition("local:")[0])
+    listed = {name for name in named if not is_core_s(name)}
+    assert {name for name in shown() if not is_core_s(name)} == listed
     libc = subprocess.run(
         [COMPILER, "-print-file-name=libc.so.6"], capture_output=True, text=True, check=True, timeout=60
     ).stdout.strip()
-    told = subprocess.run(["nm", "--dynamic", libc], capture_output=True, text=True, check=True, timeout=60).stdout
-    assert listed <= {line.split()[-1].partition("@")[0] for line in told.splitlines()}
+    assert listed <= names_of("--defined-only", Path(libc))
 
 
 def test_every_function_of_the_table_stands_in_its_place() -> None:
