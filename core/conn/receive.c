@@ -129,7 +129,8 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
                 fs_drain_doorbell_bytes(c, receiver);
             if (got > 0 && fs_load_relaxed(&c->ring.rx->fin) && fs_stream_end(&c->ring, receiver) == FS_BACK) {
                 fs_recv_fall_back(c, receiver); /* now, so that no doorbell byte stays behind */
-                if ((size_t)got < room) got += receive_behind(c, receiver, into + got, room - (size_t)got, flags);
+                /* (A loop may have read bytes of the kernel that come in front of those that lie there, and delivers them itself.) */
+                if ((size_t)got < room && !fs_is_loop_driven(c)) got += receive_behind(c, receiver, into + got, room - (size_t)got, flags);
             }
         }
         if (got > 0) return got;

@@ -6,8 +6,7 @@ import os
 import select
 import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from conformance.blocking.processes import Gate, forked
@@ -16,7 +15,6 @@ from harness.tracing import await_access, watched
 from native.ring import library
 
 from fastsock._native import registry
-from fastsock._native.session_stats import SessionStats
 
 pytestmark = pytest.mark.usefixtures("bounded")
 BOTH_KINDS = pytest.mark.parametrize("kind", ["kernel", "ring"])
@@ -100,37 +98,6 @@ def test_a_child_that_went_over_a_bridge_is_counted_out_once() -> None:
         assert end.holders == 2, "this process and the bridge"
         gate.open()
         until(lambda: end.holders == 1, "the bridge's end")
-
-
-class ForkInTheMiddle(SessionStats):
-    """In the place of what is told of a session's end: another thread forks while this one closes."""
-
-    def __init__(self, function: Callable[[], object]) -> None:
-        self.function = function
-        self.child = 0
-
-    def note(self, *_: int) -> int:
-        def fork() -> None:
-            self.child = os.fork()
-            if self.child == 0:
-                self.function()
-                os._exit(0)
-
-        forking = threading.Thread(target=fork)
-        forking.start()
-        forking.join()
-        return 0
-
-
-def test_a_fork_in_the_middle_of_a_close_leaves_nobody_to_wait_for() -> None:
-    """The thread that closes is not in the child, which was counted: nobody would say goodbye."""
-    with make_pair("ring") as (near, far), Gate() as gate:
-        forks = end_of(near).session = ForkInTheMiddle(gate.wait)
-        near.close()
-        gate.open()
-        os.waitpid(forks.child, 0)
-        assert far.recv(1) == b""
-        assert end_of(far).describe()["fin"], "it takes the end for a death"
 
 
 def memory_comes_back() -> None:

@@ -63,7 +63,7 @@ static void run_killed_holder(void) {
         kill_other();
         step("another holder was killed");
         close_end(&ends[0], 1);
-        read_end(1);
+        read_end(1, 0);
         reap_other();
     }
     close_two();
@@ -102,7 +102,7 @@ static void run_killed_peer(void) {
         fork_other(end_the_stream);
         ends[0].c.peer_process = other;
         close_end(&ends[1], 1);
-        read_end(0);
+        read_end(0, 0);
         check(pthread_create(&thread, NULL, send_until_told, NULL) == 0, "no thread");
         usleep(20000);
         step("a peer in another process was killed");

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 CORE, NATIVE = ROOT / "core", ROOT / "tests" / "native"
 PROGRAMS = ["failures", "search", "waiting", "others", "polling"]
 COMPILER = shlex.split(os.environ.get("CC", "gcc"))
-CALL = re.compile(r"\bfs_system\.(?!free\b)([a-z_0-9]+)")
+CALL = re.compile(r"\bfs_system\.(?!free\b)([a-z_0-9]+)\b(?! = )")  # (not where the calls are set)
 Place = tuple[str, int, str]  # file, line, call
 
 # A call of which nobody reads whether it failed is a statement of its own, and one of these.
