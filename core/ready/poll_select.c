@@ -165,11 +165,12 @@ static void spin(struct polling *w, int64_t until) {
     fs_count(&fs_poller_totals.poll_ns, (uint64_t)(now - began));
 }
 
-/* Whether to go on polling: 0: sleep. */
-static int polls(struct polling *w, int has_ring) {
+/* Whether to go on polling: 0: sleep. `rings`: how many of the descriptors are. A wait for those alone polls as a receive on the ring does; while
+ * all CPUs are busy, one for others too does not. */
+static int polls(struct polling *w, nfds_t rings) {
     struct fs_poller *p = w->p;
-    if (!has_ring || w->uncertain) return 0;
-    if (w->budget < 0) w->budget = fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, p->processor);
+    if (!rings || w->uncertain) return 0;
+    if (w->budget < 0) w->budget = rings < w->count && fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, p->processor);
     int64_t spent = w->now - w->began;
     if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
     if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) return 0;
@@ -185,12 +186,13 @@ static int polls(struct polling *w, int has_ring) {
 static int wait_for_events(struct polling *w, int64_t timeout) {
     struct fs_poller *p = w->p;
     for (;;) {
-        int has_ring = 0, joined = 0;
+        nfds_t rings = 0;
+        int joined = 0;
         for (nfds_t i = 0; i < w->count; i++) {
-            has_ring |= on_ring(w, i) != NULL;
+            rings += on_ring(w, i) != NULL;
             joined |= w->its[i] != NULL;
         }
-        int ready = has_ring ? look_at_all(w, 0) : 0, failed;
+        int ready = rings ? look_at_all(w, 0) : 0, failed;
         if (ready && timeout && p->answers < FS_ANSWERS && w->now - p->asked < FS_KERNEL_INTERVAL) {
             p->answers++;
             if (w->polled) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, 1, 1);
@@ -199,7 +201,7 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
         int over = !timeout || (w->deadline >= 0 && w->now >= w->deadline), sleeps = 0;
         int64_t rest = 0;
         if (!ready && !over) {
-            if (polls(w, has_ring)) {
+            if (polls(w, rings)) {
                 if (w->now - p->asked < FS_SLICE) continue;
             } else {
                 sleeps = 1;
@@ -219,7 +221,7 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
         if (failed) return look_at_all(w, 0); /* (a signal takes away nothing that was found) */
         ready = look_at_all(w, 1);
         if (ready) {
-            if (has_ring && (sleeps || w->polled)) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, !sleeps && w->polled);
+            if (rings && (sleeps || w->polled)) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, !sleeps && w->polled);
             return ready;
         }
         if (over) return 0;

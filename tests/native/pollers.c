@@ -292,12 +292,64 @@ static void signals(void) {
     finish();
 }
 
+/* ---- while more threads want to run than there are CPUs ---- */
+
+static int (*plain_open)(const char *path, int flags);
+
+static int open_as_busy(const char *path, int flags) {
+    static const char load[] = "9.00 9.00 9.00 60000/60001 1\n";
+    if (strcmp(path, "/proc/loadavg") != 0) return plain_open(path, flags);
+    int fd = fs_system.memfd_create("load", 0);
+    check(write(fd, load, sizeof load - 1) == sizeof load - 1 && lseek(fd, 0, SEEK_SET) == 0, "a load");
+    return fd;
+}
+
+static int two_usable(pid_t process, size_t size, cpu_set_t *set) {
+    (void)process;
+    memset(set, 0, size);
+    CPU_SET(0, set);
+    CPU_SET(1, set);
+    return 0;
+}
+
+/* Who polls connections on the ring alone spins as who receives there; who names a descriptor of the kernel's too does not. */
+static void busy_cpus(void) {
+    int numbers[2], (*plain_usable)(pid_t process, size_t size, cpu_set_t *set) = fs_system.sched_getaffinity;
+    int64_t spins = fs_spin_ns;
+    check(pipe(numbers) == 0, "a pipe");
+    open_pair(&pairs[0]);
+    move_pair(&pairs[0]);
+    struct fs_poller *mine = new_poller(-1);
+    plain_open = fs_system.open;
+    fs_system.open = open_as_busy;
+    fs_system.sched_getaffinity = two_usable;
+    fs_spin_ns = 50000;
+    usleep(60000); /* what was known of the load and of the CPUs is believed for 50 ms */
+    struct pollfd waits[2] = {{pairs[0].ends[1].number, POLLIN, 0}, {numbers[0], POLLIN, 0}};
+    struct fs_pollable *its[2] = {&pairs[0].its[1], NULL};
+    for (nfds_t count = 2; count > 0; count--) {
+        struct fs_call call;
+        uint64_t before = fs_load_relaxed(&fs_poller_totals.poll_ns);
+        check(begin_call(&pairs[0].ends[1], &call), "it has ended");
+        check(fs_poller_poll(mine, waits, its, count, 1000000, NULL) == 0, "nothing is there");
+        end_call(&pairs[0].ends[1], &call);
+        check((fs_load_relaxed(&fs_poller_totals.poll_ns) != before) == (count == 1), "%d descriptors", (int)count);
+    }
+    fs_system.open = plain_open;
+    fs_system.sched_getaffinity = plain_usable;
+    fs_spin_ns = spins;
+    fs_poller_end(mine);
+    close_pair(&pairs[0]);
+    close(numbers[0]);
+    close(numbers[1]);
+}
+
 /* ---- */
 
 static const struct test tests[] = {
     TEST(move_while_epoll_waits), TEST(move_while_poll_waits), TEST(single_shot_that_moves), TEST(leave_while_waiting),
     TEST(close_while_waiting), TEST(close_a_number), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(signals),
-    TEST(handlers_put_off),
+    TEST(handlers_put_off), TEST(busy_cpus),
 };
 
 int main(int count, char **arguments) {
