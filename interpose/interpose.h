@@ -53,6 +53,7 @@ struct ip_socket {
     _Alignas(64) struct ip_thing thing;
     fs_word32 nonblocking; /* O_NONBLOCK, as this process has set it; relaxed */
     int opened;            /* the connection was opened, and is not released yet */
+    int under_way;         /* its connect was when it was opened, and nothing has come through since */
     struct ip_socket *next; /* that nobody has */
 };
 
