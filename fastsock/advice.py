@@ -101,8 +101,8 @@ ADVICE = MappingProxyType(
         ),
         Reason.ENDING: "Nothing to do: the connection was closed or reset while it looked for its peer.",
         Reason.VIOLATION: (
-            "The connection was reset: see the event fastsock.violation or fastsock.fault. Unless code without fastsock "
-            "wrote to the descriptor, please report it, with the program at the other end."
+            "The connection was reset: see the event fastsock.violation or fastsock.fault. Unless code without "
+            "fastsock wrote to the descriptor, please report it, with the program at the other end."
         ),
         Reason.VERSION: (
             "The two ends run incompatible versions of fastsock: install the same version at both and restart them. "
