@@ -84,7 +84,9 @@ class Session:
         return ["env", *(f"{name}={value}" for name, value in self.variables.items()), *words]
 
     def reports(self) -> list[str]:
-        return [path.read_text(errors="replace") for path in sorted(self.folder.glob("report*"))]
+        said = [path.read_text(errors="replace") for path in sorted(self.folder.glob("report*"))]
+        # (A child of clone(2) that ends is on a stack that the sanitizer does not know, and it says that.)
+        return [text for text in said if "ignoring requested __asan_handle_no_return" not in text or "ERROR:" in text]
 
 
 def cases() -> list[str]:
