@@ -37,7 +37,7 @@ UNFIT = {
     "thread": {
         "changes": "the sanitizer needs more memory than the case leaves",
         "numbers_left": "the sanitizer needs descriptors",
-        "filtered": "the sanitizer starts a thread that the filter ends",
+        **dict.fromkeys(("filtered", "filters"), "the sanitizer has a thread whose calls the filter refuses"),
         "closed": "the program closes a descriptor that another thread reads from, which is a race of its own",
         "forked_waits": "the sanitizer does not see the locks that are taken around a fork (pthread_atfork)",
         "leaps": "the sanitizer puts handlers off until a call returns",
