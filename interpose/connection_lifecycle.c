@@ -55,6 +55,7 @@ void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_
     }
     if (fs_conn_begin(ip_conn(s), fd, 0) < 0) return;
     s->opened = 1;
+    s->under_way = under_way;
     fs_path_begin(ip_conn(s), ip_settings.move_after, service, under_way);
     if (ip_unlikely(ip_settings.meeting_ns && !ip_settings.move_after) && !under_way) begin_at_once(s);
     ip_settle(s);
@@ -70,6 +71,14 @@ int fs_libc_path(int fd, struct fs_libc_path *path) {
     }
     ip_unlock();
     return open;
+}
+
+/* Bytes went through, so the connect is over. */
+static void end_connect(struct ip_socket *s) {
+    ip_lock();
+    s->under_way = 0;
+    fs_path_connected(ip_conn(s));
+    ip_unlock();
 }
 
 void ip_take_step(struct ip_socket *s) {
@@ -133,6 +142,7 @@ ssize_t ip_end_with(struct ip_socket *s, struct fs_call *call, int64_t result) {
         result = fs_conn_reset(ip_conn(s));
         ip_report_broken(s);
     }
+    if (ip_unlikely(s->under_way) && result > 0) end_connect(s);
     ip_end(s, call);
     if (result >= 0) return (ssize_t)result;
     errno = (int)-result;

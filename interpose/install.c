@@ -21,7 +21,7 @@ static struct fs_front_end front = {.unlock = ip_let_go, .lock = ip_take_again, 
 /* Returns 0, or it has failed. */
 static int serve(void) {
     static int begun;
-    ip_own_process = getpid();
+    ip_claim_memory();
     fs_set_backlog(SOMAXCONN);
     if (!begun) ip_begin_readiness(&front);
     /* (The core's handlers of forks are installed first, so that ours have announced a fork before they run.) */

@@ -55,6 +55,7 @@ struct ip_socket {
     _Alignas(64) struct ip_thing thing;
     fs_word32 nonblocking; /* O_NONBLOCK, as this process has set it; relaxed */
     int opened;            /* the connection was opened, and is not released yet */
+    int under_way;         /* its connect was when it was opened, and nothing has come through since */
     struct ip_socket *next; /* that nobody has */
 };
 
@@ -179,9 +180,15 @@ static inline void ip_cancellation_point(void) {
 void ip_wrap_handlers(void);   /* those that the program has set before */
 void ip_unwrap_handlers(void); /* the kernel gets back all of the program's */
 
-/* True in the process that this front end serves; a child of vfork runs in its memory and is none. */
-extern pid_t ip_own_process;
-static inline int ip_is_own_process(void) { return !ip_is_active() || getpid() == ip_own_process; }
+/* True in the process that this front end serves: not in a child of vfork, which runs in its memory, nor in one that was forked past us. */
+extern fs_word32 *ip_own_mark; /* 0 in a copy of this process's memory, however it was made; relaxed */
+extern fs_word32 ip_guests;    /* other processes run in this memory, or may: ask; relaxed */
+int ip_ask_process(void);
+void ip_claim_memory(void); /* this process is the one that is served */
+static inline int ip_is_own_process(void) {
+    if (!ip_is_active()) return 1;
+    return ip_likely(!ip_load_relaxed(&ip_guests)) ? (int)ip_load_relaxed(ip_own_mark) : ip_ask_process();
+}
 
 /* The monotonic time, ns. */
 static inline int64_t ip_now(void) {
@@ -192,6 +199,11 @@ static inline int64_t ip_now(void) {
 
 /* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
 static inline int ip_makes_process(uint64_t flags) { return ip_is_active() && !(flags & (CLONE_VM | CLONE_SETTLS)); }
+
+/* A process is about to be made with these flags: one that is no thread and has this memory is a guest from its first instruction on. */
+static inline void ip_before_clone(uint64_t flags) {
+    if (flags & CLONE_VM && !(flags & CLONE_THREAD)) ip_store_relaxed(&ip_guests, 1);
+}
 
 /* The program is about to filter its system calls (seccomp(2)). */
 void ip_before_filter(void);

@@ -90,6 +90,7 @@
     E(int, system, (const char *command), (command)) \
     E(FILE *, popen, (const char *command, const char *mode), (command, mode)) \
     E(pid_t, _Fork, (void), ()) \
+    E(pid_t, vfork, (void), ()) \
     E(int, clone, (int (*function)(void *), void *stack, int flags, void *argument, void *parent_tid, void *tls, void *child_tid), \
       (function, stack, flags, argument, parent_tid, tls, child_tid)) \
     E(int, pthread_create, (pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument), \

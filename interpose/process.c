@@ -7,9 +7,32 @@
 #include <linux/seccomp.h>
 #include <paths.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
-pid_t ip_own_process;
+/* ---- whose memory this is ------------------------------------------------------------------------------------------ */
+
+static pid_t own_process;
+static fs_word32 no_mark;
+fs_word32 *ip_own_mark = &no_mark, ip_guests;
 fs_word32 ip_filtered;
+
+static void make_mark(void) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *made = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) return;
+    if (madvise(made, page, MADV_WIPEONFORK) == 0) ip_own_mark = made;
+    else munmap(made, page);
+}
+
+/* (A word is enough: a copy of the memory has 0 there, and in memory with guests the kernel is asked.) */
+void ip_claim_memory(void) {
+    if (ip_own_mark == &no_mark) make_mark();
+    own_process = getpid();
+    ip_store_relaxed(&ip_guests, ip_own_mark == &no_mark);
+    ip_store_relaxed(ip_own_mark, 1);
+}
+
+int ip_ask_process(void) { return getpid() == own_process; }
 
 /* ---- forks ---------------------------------------------------------------------------------------------------------- */
 
@@ -56,7 +79,7 @@ static void leave_shared_instance(struct ip_epoll *e) {
 static void in_child(int bare) {
     if (!ip_thread.has_lock || !forking) return;
     forking = 0;
-    ip_own_process = getpid();
+    ip_claim_memory();
     ip_threaded = 0;
     fs_fork_in_child(bare);
     ip_each_epoll(leave_shared_instance);
@@ -106,6 +129,7 @@ int clone(int (*function)(void *), void *stack, int flags, void *argument, ...) 
     void *parent_tid = va_arg(more, void *), *tls = va_arg(more, void *), *child_tid = va_arg(more, void *);
     va_end(more);
     struct body body = {function, argument};
+    ip_before_clone((unsigned long)flags);
     if (!function || !ip_makes_process((unsigned long)flags) || !ip_is_own_process())
         return real.clone(function, stack, flags, argument, parent_tid, tls, child_tid);
     before(1);
@@ -113,6 +137,21 @@ int clone(int (*function)(void *), void *stack, int flags, void *argument, ...) 
     in_parent(1);
     return child;
 }
+
+/* vfork(2) returns twice, and the child overwrites the frame of who has called it: so nothing is on the stack when it is called. */
+__attribute__((used)) static pid_t (*before_vfork(void))(void) {
+    fs_set_lookup();
+    ip_before_clone(CLONE_VM);
+    return real.vfork;
+}
+
+#if defined(__x86_64__)
+__asm__(".text\n.globl vfork\n.type vfork, @function\nvfork:\n"
+        "    endbr64\n    sub $8, %rsp\n    call before_vfork\n    add $8, %rsp\n    jmp *%rax\n.size vfork, .-vfork");
+#elif defined(__aarch64__)
+__asm__(".text\n.globl vfork\n.type vfork, %function\nvfork:\n"
+        "    stp x29, x30, [sp, -16]!\n    bl before_vfork\n    ldp x29, x30, [sp], 16\n    mov x16, x0\n    br x16\n.size vfork, .-vfork");
+#endif
 
 /* ---- threads --------------------------------------------------------------------------------------------------------- */
 

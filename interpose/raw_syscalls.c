@@ -38,6 +38,7 @@ long fs_call_kernel(long number, const long a[6]) {
 
 /* (On a stack of its own the child does not come back to the caller of syscall(2).) */
 static int forks(long number, const long a[6], uint64_t flags, uint64_t stack, long *got) {
+    ip_before_clone(flags);
     if (stack || !ip_makes_process(flags) || !ip_is_own_process()) return 0;
     *got = ip_fork_by_number(number, a);
     return 1;

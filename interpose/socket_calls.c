@@ -46,7 +46,10 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
     if ((!failed || error == EINPROGRESS || error == EINTR) && to && (to->sa_family == AF_INET || to->sa_family == AF_INET6) &&
         ip_is_own_process()) {
         ip_lock();
-        if (ip_socket_at(fd) == s) ip_connected(s, fd, failed != 0, ip_sessions_with(port_of(to)));
+        if (ip_socket_at(fd) == s) {
+            ip_connected(s, fd, failed != 0, ip_sessions_with(port_of(to)));
+            if (s->opened) fs_note_peer(ip_conn(s), to, size);
+        }
         ip_unlock();
     }
     errno = error;
@@ -55,6 +58,7 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
 
 int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     struct ip_socket *listener = ip_socket_at(fd);
+    socklen_t room = peer && size ? *size : 0;
     int made = real.accept4(fd, peer, size, flags);
     if (made < 0 || !ip_is_taking() || !ip_is_own_process()) return made;
     int error = errno;
@@ -67,6 +71,7 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     if (ip_unlikely(!listener) && !ip_thing_at(fd)) adopt(fd, 0); /* it came from another program, or was passed on */
     struct ip_socket *s = adopt(made, (flags & SOCK_NONBLOCK) != 0);
     if (s) ip_connected(s, made, 0, ip_sessions_of_listener(fd));
+    if (s && s->opened && room) fs_note_peer(ip_conn(s), peer, IP_MIN(room, *size));
     ip_unlock();
     errno = error;
     return made;

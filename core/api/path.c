@@ -37,6 +37,7 @@ void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_sessio
         return;
     }
     fs_path_event(&w->path, FS_PATH_CONNECT);
+    w->path.next = w->path.operations + fs_search_begins(service, operations); /* until then nobody has to know if it is over */
     fs_note_reason(&w->path, c, FS_REASON_FEW);
 }
 

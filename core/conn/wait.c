@@ -8,6 +8,8 @@
  * sleeps with a lock held. */
 #include "conn/wait.h"
 
+#include <netinet/in.h>
+
 #include "conn/doorbell_rx.h"
 #include "conn/peer_status.h"
 #include "conn/receive.h"
@@ -52,6 +54,15 @@ int64_t fs_wait_budget(struct fs_connection *c, int64_t now) {
 
 void fs_note_wait(struct fs_connection *c, int64_t began, int spun, int paid) {
     fs_spin_stats_update(fs_spin_stats_of(c), &c->ring.count, began, spun, paid);
+}
+
+void fs_note_peer(struct fs_connection *c, const struct sockaddr *address, socklen_t size) {
+    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)address;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)address;
+    int here = 0;
+    if (size >= sizeof *four && address->sa_family == AF_INET) here = (ntohl(four->sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
+    if (size >= sizeof *six && address->sa_family == AF_INET6) here = IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
+    if (here) fs_store_relaxed(&c->locality, FS_HERE);
 }
 
 int fs_peer_is_local(struct fs_connection *c) {

@@ -186,8 +186,12 @@ struct fs_session_stats {
  * `service` (NULL: unknown). `connecting`: a non-blocking connect is under way, and all that begins when it is over. [host lock] */
 void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting);
 
-/* That connect is over. No effect if it was known. [host lock] */
+/* That connect is over, as the front end has seen by a call that succeeded. No effect if it was known. The kernel is asked only when the
+ * connection would look for its peer. [host lock] */
 void fs_path_connected(struct fs_connection *c);
+
+/* The peer's address is known: one that is local by itself saves a question to the kernel at the first wait. [any] */
+void fs_note_peer(struct fs_connection *c, const struct sockaddr *address, socklen_t size);
 
 /* Counts an operation of the program, while that matters. Returns true if a step is due. [inside] */
 int fs_count_operation(struct fs_connection *c);

@@ -53,7 +53,7 @@ void fs_register_child(struct fs_shared_side *own) {
 static int forget_child(struct fs_shared_side *own) {
     int known = known_children(own);
     for (int i = 0; i < known; i++)
-        if (fs_cas32(&own->children[i], fs_own_pid, 0)) return i;
+        if (fs_load_relaxed(&own->children[i]) == fs_own_pid && fs_cas32(&own->children[i], fs_own_pid, 0)) return i; /* (its own word) */
     return -1;
 }
 
@@ -72,6 +72,7 @@ void fs_unregister_holder(struct fs_shared_side *own) {
  * send. It has left `children` before, or it would be uncounted twice, and a process that is not the last would act as the last. */
 int fs_release_unless_last(struct fs_shared_side *own) {
     for (;;) {
+        if (fs_load_sc(&own->holders) == 1) return 1; /* this process alone: no killed one is counted */
         uint32_t holders = fs_count_holders(own);
         if (holders <= 1) return 1;
         int child = forget_child(own);

@@ -165,8 +165,11 @@ static pid_t by_clone(void) {
 
 static pid_t (*const FORKS[])(void) = {fork, _Fork, by_number, by_number_again, by_clone};
 
+static int closes_both(void *numbers) { return close(((int *)numbers)[0]) | close(((int *)numbers)[1]); }
+
 /* The child of each kind of fork has the connection as its parent has, and holds it. */
 void forks(int a, int b) {
+    static char stack[65536] __attribute__((aligned(16)));
     char into[64] = "";
     int status, c, d;
     pid_t child;
@@ -199,6 +202,10 @@ void forks(int a, int b) {
         close(b);
         _exit(0);
     }
+    waitpid(child, &status, 0);
+    SAY(write(a, "still", 5));
+    SAY(read(b, into, 64));
+    child = clone(closes_both, stack + sizeof stack, CLONE_VM | SIGCHLD, (int[2]){a, b});
     waitpid(child, &status, 0);
     SAY(write(a, "still", 5));
     SAY(read(b, into, 64));
