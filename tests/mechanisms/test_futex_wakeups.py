@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import os
 import socket as stdlib
-import sys
 from pathlib import Path
 
 import pytest
 from conformance.blocking.processes import forked
-from harness.counting import counter
+from harness.counting import traced
 from harness.pairs import Pair, Task
-from harness.processes import ended
-
-COUNTED = (
-    *("poll", "ppoll", "read", "write", "recv", "recvfrom", "recvmsg", "send", "sendto", "sendmsg"),
-    *("fcntl", "ioctl", "setsockopt", "epoll_ctl", "eventfd", "nanosleep", "sched_yield"),
-)
-"""What a sleep and a wakeup could be made of, but for the one call that is: functions of the C library."""
 
 PROGRAM = """
-import ctypes, os, sys, time
+import os, time
 import fastsock
 fastsock.patch()
 more = 20  # round trips, once one direction is on the ring
 import socket
-names = sys.argv[2].split(",")
-counted = ctypes.CDLL(sys.argv[1]).counted
-counted.restype = ctypes.c_ulong
-rounds = int(sys.argv[3])
+rounds = 300
+told = os.pipe()
 listener = socket.create_server(("127.0.0.1", 0))
 if os.fork() == 0:
     listener.close()
-    here = socket.create_connection(("127.0.0.1", int(os.read(int(sys.argv[4]), 100))))
+    here = socket.create_connection(("127.0.0.1", int(os.read(told[0], 100))))
     while (first := here.recv(4)) == b"more":
         here.sendall(b"pong")
     assert first == b"last"
@@ -41,7 +31,7 @@ if os.fork() == 0:
         here.sendall(b"pong")
     assert here.recv(4) == b""
     os._exit(0)
-os.write(int(sys.argv[5]), str(listener.getsockname()[1]).encode())
+os.write(told[1], str(listener.getsockname()[1]).encode())
 here, _ = listener.accept()
 def go(count):
     for _ in range(count):
@@ -53,9 +43,10 @@ while fastsock.path_of(here).path != "ring" or (more := more - 1):
     here.sendall(b"more")
     assert here.recv(4) == b"pong"
 here.sendall(b"last")
-before = [counted(name.encode()) for name in names]
+os.write(2, b"BEGIN")
 go(rounds)
-print(*[counted(name.encode()) - then for name, then in zip(names, before)])
+os.write(2, b"END")
+print(os.getpid())
 here.close()
 os.wait()
 """
@@ -64,22 +55,16 @@ ROUNDS = 300
 
 def test_a_round_trip_is_one_call_to_wake_and_one_to_sleep(tmp_path: Path) -> None:
     """Polling is off, and both ends block: no look at the kernel connection, no eventfd."""
-    library = counter(tmp_path, COUNTED)
-    names = ("Wakes", "Sleeps", *COUNTED)
-    here, there = os.pipe()
-    settings = {"LD_PRELOAD": str(library), "FASTSOCK_POLL_US": "0", "FASTSOCK_MOVE_AFTER": "1"}
-    command = [sys.executable, "-c", PROGRAM, library, ",".join(names), ROUNDS, here, there]
-    done = ended(command, pass_fds=(here, there), **settings)
-    os.close(here)
-    os.close(there)
-    made = dict(zip(names, map(int, done.stdout.split()), strict=True))
-    wakes, sleeps = made.pop("Wakes"), made.pop("Sleeps")
+    calls = "futex,nanosleep,clock_nanosleep,sched_yield,%desc,sendto,recvfrom,sendmsg,recvmsg,setsockopt"
+    process, (lines,) = traced(PROGRAM, calls, tmp_path, FASTSOCK_POLL_US="0", FASTSOCK_MOVE_AFTER="1")
+    made = [line for line in lines if line.split()[0] == process.strip() and " resumed>" not in line]
+    wakes, sleeps = (sum(f"FUTEX_{what}," in line for line in made) for what in ("WAKE", "WAIT"))
     # (One that is awake when something comes needs neither.)
     assert wakes <= ROUNDS * 1.05
     assert sleeps <= ROUNDS * 1.05
     assert wakes + sleeps > ROUNDS / 4
-    others = {name: count for name, count in made.items() if count}
-    assert sum(others.values()) <= ROUNDS / 20, others
+    others = [line for line in made if "futex(" not in line]
+    assert len(others) <= ROUNDS / 20, others
 
 
 pytestmark = pytest.mark.usefixtures("bounded")
