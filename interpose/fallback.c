@@ -3,7 +3,6 @@
  * Responsible for: who these are, and that the connection has left before. Never: how it leaves (core/rendezvous/endpoint.c). */
 #include "interpose.h"
 
-
 static int list_numbers(void *whose, int *numbers, int room) { return ip_numbers_of(whose, numbers, room); }
 
 int ip_leave_ring(struct ip_socket *s) {

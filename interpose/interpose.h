@@ -212,8 +212,6 @@ long ip_fork_by_number(long number, const long a[6]); /* the call is one that fo
 
 /* ---- calls on a connection -------------------------------------------------------------------------------------------- */
 
-#define IP_KERNEL ((int64_t)-200000) /* instead of a number of bytes: the kernel's call is to be made */
-
 struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *call);
 
 /* The connection behind a number, if a call on it is ours to serve; the caller is inside then, until ip_end. NULL: the kernel's. */
@@ -236,7 +234,7 @@ void ip_end(struct ip_socket *s, struct fs_call *call);
 /* Ends it, and returns what the program gets for `result`: bytes, or -1 with errno for -errno. */
 ssize_t ip_end_with(struct ip_socket *s, struct fs_call *call, int64_t result);
 
-/* Bytes, 0 at the end of the stream, -errno, FS_VIOLATED, or IP_KERNEL. Inside. */
+/* Bytes, 0 at the end of the stream, -errno, or FS_VIOLATED. Inside. */
 int64_t ip_receive(struct ip_socket *s, void *into, size_t room, int flags);
 int64_t ip_send(struct ip_socket *s, const void *data, size_t length, int flags);
 
@@ -264,18 +262,6 @@ void ip_also_means(int fd, int made); /* `made` means what `fd` means */
 /* What is known of the sessions at a listener's number, or with a port. With the lock. */
 struct fs_session_stats *ip_sessions_of_listener(int fd);
 struct fs_session_stats *ip_sessions_with(int port);
-
-/* ---- its own beginning and end --------------------------------------------------------------------------------------------- */
-
-int ip_begin_forks(void); /* 0, or it has failed */
-int ip_count_child(int by);
-
-/* Puts the functions in place of the C library's in all loaded objects: NULL, or why that is not possible. */
-const char *ip_put_in_place(void);
-void ip_take_out_of_place(void);
-void ip_look_again(void); /* at objects that were loaded since, and at slots that the loader has filled since. Without the lock */
-
-void ip_end_if_unneeded(void); /* the end of the front end, if it was asked for and nothing needs it any more. With the lock */
 
 /* ---- the fallback --------------------------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* The report of this process for `fastsock doctor -- PROGRAM`: a file of JSON lines, as fastsock/run_report.py writes it.
  *
- * Responsible for: what the doctor reads. Never: advice, or sums over processes. Nothing here allocates or takes a lock, as a handler of
- * the program may have made the call. No descriptor stays open. */
+ * Responsible for: what the doctor reads. Never: advice, or sums over processes. Nothing here allocates, and only
+ * the end takes a lock: a handler of the program may have made the call. No descriptor stays open. */
 #include "interpose.h"
 
 #include <arpa/inet.h>
