@@ -113,6 +113,7 @@ static int arm_all(struct polling *w) {
         else untold = 1;
         fs_unlock_poller(w->p);
         there |= fs_level_arm(&l, &late);
+        there |= look(w, i, c, 0, 0); /* (room that came before is armed by nobody) */
         if (untold || fs_is_shared(c)) w->cap = FS_UNREPORTED;
         else if (late && w->cap < 0) w->cap = FS_LATE_LOOK;
     }

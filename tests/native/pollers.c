@@ -254,6 +254,37 @@ static void handlers_put_off(void) {
     finish();
 }
 
+static int empty_and_interrupt(void) {
+    static char into[65536];
+    while (receive(&pairs[0], 1, into, sizeof into) > 0) {}
+    return 1;
+}
+
+/* The peer makes room between the last look of a poll and its sleep. */
+static void room_before_the_sleep(void) {
+    static char bytes[65536];
+    int64_t spins = fs_spin_ns;
+    struct fs_call call;
+    open_pair(&pairs[0]);
+    move_pair(&pairs[0]);
+    while (transmit(&pairs[0], 0, bytes, sizeof bytes) > 0) {}
+    struct fs_poller *mine = new_poller(-1);
+    struct pollfd waits = {pairs[0].ends[0].number, POLLOUT, 0};
+    struct fs_pollable *it = &pairs[0].its[0];
+    fs_spin_ns = 1000000000;
+    fs_poller_host.is_interrupted = empty_and_interrupt;
+    fs_poller_host.before_sleep = enter_sleep;
+    interrupts = 1;
+    check(begin_call(&pairs[0].ends[0], &call), "it has ended");
+    check(fs_poller_poll(mine, &waits, &it, 1, FOREVER, NULL) == 1 && waits.revents == POLLOUT, "it sleeps");
+    end_call(&pairs[0].ends[0], &call);
+    interrupts = 0;
+    fs_poller_host = (struct fs_poller_host){.end_call = end_call_of};
+    fs_spin_ns = spins;
+    fs_poller_end(mine);
+    close_pair(&pairs[0]);
+}
+
 /* As epoll_pwait and ppoll have it: a signal that waits is handled as the mask lets it in. */
 static void signals(void) {
     sigset_t blocked, open;
@@ -349,7 +380,7 @@ static void busy_cpus(void) {
 static const struct test tests[] = {
     TEST(move_while_epoll_waits), TEST(move_while_poll_waits), TEST(single_shot_that_moves), TEST(leave_while_waiting),
     TEST(close_while_waiting), TEST(close_a_number), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(signals),
-    TEST(handlers_put_off), TEST(busy_cpus),
+    TEST(handlers_put_off), TEST(room_before_the_sleep), TEST(busy_cpus),
 };
 
 int main(int count, char **arguments) {
