@@ -16,6 +16,15 @@ enum fs_listing_state {
     FS_LISTING_OTHER_USER = 7,    /* nobody came, but for processes of other users: perhaps the peer, which one of the two does not trust */
 };
 
+/* A region whose connection has ended, in the publisher's table. */
+struct fs_cached_region {
+    void *memory; /* NULL: empty */
+    size_t size;
+    unsigned char id[16];
+    int window;
+    int is_warm; /* it keeps its pages, and is to be cooled */
+};
+
 /* A region that came through a name. It belongs to the caller. */
 struct fs_accepted_region {
     void *memory; /* FS_LISTING_ACCEPTED: the region, mapped */

@@ -31,12 +31,6 @@ struct fs_listing {
     struct fs_accepted_region came;
 };
 
-struct fs_cached_region {
-    void *memory; /* NULL: empty */
-    size_t size;
-    unsigned char id[16];
-};
-
 /* A connection whose peer's requests are answered. It is removed before it ends. */
 struct fs_request_target {
     struct fs_connection *connection;
@@ -60,6 +54,7 @@ struct fs_control_state {
     int64_t wakes_at, last_expires;
     struct fs_cached_region parked[FS_CACHED_REGIONS];
     int parked_next;
+    int64_t cool_at; /* monotonic ns: the region that was parked last is cooled then, if it is still there; 0: there is none to cool */
     int queued;           /* FS_LISTING_ACCEPTED entries: the length of the accept queue */
     fs_word32 backlog;    /* a setting: bound of the queue from listen(), if larger than FS_BACKLOG. Relaxed: for the next peer */
     /* control_requests.h */
@@ -125,7 +120,8 @@ static inline int fs_request_socket(void) {
 
 /* ---- the control thread's part ------------------------------------------------------------------------- */
 
-/* Withdraws expired names. Returns the milliseconds until the next one expires, -1: none. Takes the table lock. */
+/* Withdraws expired names, and cools a region that has been parked for a while. Returns the milliseconds until the next of these is due,
+ * -1: none. Takes the table lock. */
 int fs_expire_listings(void);
 
 /* Handles an event at the sockets of the name with this handle: a peer came or sent something. Takes the table lock. Returns 1 to be

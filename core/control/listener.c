@@ -10,6 +10,7 @@
 #include "control/control_thread.h"
 #include "events/futex.h"
 
+#define WARM_MS 2000    /* a parked region keeps its pages for so long */
 #define VISIBLE_MS 2000 /* lifetime of a name: a fastsock peer looks for it within some operations */
 
 struct fs_control_state fs_control_state = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* (All zero, so no shared object carries its 130 KB.) */
@@ -139,6 +140,18 @@ void fs_listing_close(struct fs_listing *m) {
     m->listener = m->control = -1;
 }
 
+static struct fs_cached_region *last_parked(void) {
+    return &fs_control_state.parked[(fs_control_state.parked_next + FS_CACHED_REGIONS - 1) % FS_CACHED_REGIONS];
+}
+
+/* Cools the region that was parked last, the only one that may be warm. Needs the table lock, so that nobody takes it meanwhile. */
+static void cool_parked(void) {
+    struct fs_cached_region *last = last_parked();
+    if (last->memory && last->is_warm) fs_cool(last->memory, last->size, 1, last->window);
+    last->is_warm = 0;
+    fs_control_state.cool_at = 0;
+}
+
 int fs_expire_listings(void) {
     int64_t now = fs_now(), first = INT64_MAX;
     int used = 0;
@@ -156,6 +169,8 @@ int fs_expire_listings(void) {
         }
     }
     fs_control_state.used = used;
+    if (fs_control_state.cool_at && fs_control_state.cool_at <= now) cool_parked();
+    if (fs_control_state.cool_at) first = FS_MIN(first, fs_control_state.cool_at);
     if (fs_control_state.last_expires > now) first = FS_MIN(first, fs_control_state.last_expires);
     fs_control_state.wakes_at = first;
     fs_control_unlock();
@@ -172,16 +187,21 @@ static void release_parked(struct fs_cached_region *region) {
     fs_count_cached(region->size, -1);
 }
 
-void fs_cache_put(void *memory, size_t size, const unsigned char id[16]) {
+void fs_cache_put(const struct fs_cached_region *region) {
+    int kick = 0;
     fs_control_lock_hosted();
+    cool_parked();
     struct fs_cached_region *place = &fs_control_state.parked[fs_control_state.parked_next];
     struct fs_cached_region old = *place;
-    place->memory = memory;
-    place->size = size;
-    memcpy(place->id, id, 16);
+    *place = *region;
     fs_control_state.parked_next = (fs_control_state.parked_next + 1) % FS_CACHED_REGIONS;
+    if (region->is_warm) {
+        fs_control_state.cool_at = fs_now() + (int64_t)WARM_MS * 1000000;
+        kick = fs_control_state.wakes_at > fs_control_state.cool_at;
+    }
     fs_control_unlock();
-    fs_count_cached(size, 1);
+    if (kick && fs_request_socket() >= 0) fs_control_thread_kick(); /* (if the numbers are still ours) */
+    fs_count_cached(region->size, 1);
     release_parked(&old);
 }
 
@@ -199,6 +219,7 @@ int fs_cache_release_all(void) {
 
 int fs_cache_clear(void) {
     fs_control_lock_hosted();
+    cool_parked();
     int any = fs_cache_release_all();
     fs_control_unlock();
     return any;
@@ -222,5 +243,6 @@ void fs_listings_forget(void) {
         fs_store_relaxed(&m->state, FS_LISTING_FREE);
     }
     fs_control_state.queued = fs_control_state.used = 0;
+    last_parked()->is_warm = 0; /* the parent cools it */
     fs_cache_clear();
 }

@@ -40,13 +40,28 @@ int fs_create_region(int window, int chunk, const unsigned char id[16], void **m
     return memfd;
 }
 
-void fs_mark_done(void *memory, size_t size, int side, int window) {
-    struct fs_region *region = memory;
+static void give_back(void *memory, size_t size, int window) {
     size_t start = (fs_directions_end(fs_slots(window)) + KEPT_WARM + 4095) & ~(size_t)4095;
-    /* SYNC: region free - pairs with fs_recycle_region. */
-    fs_store_sc(&region->done[side], 1);
-    if (fs_load_sc(&region->done[1 - side]) && start < size)
-        fs_system.madvise((char *)memory + start, size - start, MADV_REMOVE);
+    if (start < size) fs_system.madvise((char *)memory + start, size - start, MADV_REMOVE);
+}
+
+int fs_mark_done(void *memory, size_t size, int side, int window) {
+    struct fs_region *region = memory;
+    /* SYNC: region free - pairs with fs_recycle_region. Sequentially consistent: this side marks and looks, and so does fs_cool. One of
+     * the two sees the other's mark. */
+    fs_store_sc(&region->done[side], FS_DONE);
+    if (fs_load_sc(&region->done[1 - side]) != FS_COLD) return 1;
+    give_back(memory, size, window);
+    return 0;
+}
+
+/* The seeker may ready the region at any time for another connection, and then the publisher must not write the mark. Nor does the
+ * connection use the arenas yet: the publisher has to take the region first. Where both sides cool at once, the publisher gives back. */
+void fs_cool(void *memory, size_t size, int side, int window) {
+    struct fs_region *region = memory;
+    int reused = !fs_cas32(&region->done[side], FS_DONE, FS_COLD);
+    uint32_t other = fs_load_sc(&region->done[1 - side]);
+    if (reused || other == FS_DONE || (other == FS_COLD && side == 1)) give_back(memory, size, window);
 }
 
 int fs_recycle_region(void *memory, int window) {

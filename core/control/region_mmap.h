@@ -35,9 +35,13 @@ void fs_count_cached(size_t size, int sign);
  * caller's; or returns -errno, also -ENOMEM without address space. */
 int fs_create_region(int window, int chunk, const unsigned char id[16], void **memory);
 
-/* Marks that this side will not touch the region any more. The second side to do so gives the arenas' pages back to the system, except
- * the first few. */
-void fs_mark_done(void *memory, size_t size, int side, int window);
+/* Marks that this side will not touch the region any more. Its pages stay for the next connection, until one of the sides cools it.
+ * Returns true if neither has: this side is to. */
+int fs_mark_done(void *memory, size_t size, int side, int window);
+
+/* This side does without the pages of the arenas, except the first few. They go back to the system once both sides are done, now or by
+ * the other side's fs_mark_done. For the side that has the region cached, after fs_mark_done; nobody takes it from the cache meanwhile. */
+void fs_cool(void *memory, size_t size, int side, int window);
 
 /* Readies a region for the next connection if both sides are done with it. Returns true if they are. */
 int fs_recycle_region(void *memory, int window);

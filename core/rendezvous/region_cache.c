@@ -20,6 +20,7 @@ enum { CHECKS_LEAST = 2, CHECKS_MOST = 64 }; /* regions checked for a new one, i
 
 static struct fs_region_ref *cached[FS_CACHED_BY_SEEKER + 1]; /* the oldest first */
 static int cached_count;
+static struct fs_region_ref *warm; /* the cached one that keeps its pages; NULL: none */
 
 /* ---- the cap ---------------------------------------------------------------------------------------------- */
 
@@ -178,6 +179,7 @@ void fs_region_stop_requests(struct fs_region_ref *region_ref) {
 
 static struct fs_region_ref *take_cached(int position) {
     struct fs_region_ref *region_ref = cached[position];
+    if (region_ref == warm) warm = NULL;
     cached_count--;
     memmove(cached + position, cached + position + 1, (size_t)(cached_count - position) * sizeof *cached);
     return region_ref;
@@ -189,9 +191,17 @@ static int oldest_of(pid_t peer) {
     return position;
 }
 
-/* Caches a region for the next connection to the same process, and drops the oldest if there are too many. */
-static void cache_region(struct fs_region_ref *region_ref) {
+static void cool_warm(void) {
+    if (warm) fs_cool(warm->memory, warm->size, 0, (int)warm->window);
+    warm = NULL;
+}
+
+/* Caches a region for the next connection to the same process, and drops the oldest if there are too many. `is_warm`: of all, it alone
+ * keeps its pages. */
+static void cache_region(struct fs_region_ref *region_ref, int is_warm) {
     int of_peer = 0;
+    cool_warm();
+    if (is_warm) warm = region_ref;
     cached[cached_count++] = region_ref; /* there is room for one more than are kept */
     for (int i = 0; i < cached_count; i++) of_peer += cached[i]->peer == region_ref->peer;
     if (of_peer > FS_CACHED_PER_PEER) fs_region_discard(take_cached(oldest_of(region_ref->peer)));
@@ -204,28 +214,25 @@ void fs_region_release(struct fs_region_ref *region_ref, int recyclable) {
         fs_region_discard(region_ref);
         return;
     }
-    fs_mark_done(region_ref->memory, region_ref->size, region_ref->side, (int)region_ref->window);
+    int is_warm = fs_mark_done(region_ref->memory, region_ref->size, region_ref->side, (int)region_ref->window);
     if (region_ref->side == 0) {
-        cache_region(region_ref);
+        cache_region(region_ref, is_warm);
         return;
     }
     uncount_region(region_ref);
-    fs_cache_put(region_ref->memory, region_ref->size, region_ref->id);
+    struct fs_cached_region parked = {
+        .memory = region_ref->memory, .size = region_ref->size, .window = (int)region_ref->window, .is_warm = is_warm};
+    memcpy(parked.id, region_ref->id, sizeof parked.id);
+    fs_cache_put(&parked);
     fs_system.free(region_ref);
 }
 
 struct fs_region_ref *fs_cached_region_for(pid_t peer, int window, int chunk) {
     size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
-    int position = 0;
-    for (int left = cached_count; left && position < cached_count; left--) {
+    for (int position = cached_count - 1; position >= 0; position--) {
         struct fs_region_ref *region_ref = cached[position];
-        if (region_ref->peer != peer || region_ref->window != (uint32_t)window || region_ref->size != size) {
-            position++;
-            continue;
-        }
-        take_cached(position); /* out of the list before it is checked: from here on no other thread gets it */
-        if (fs_recycle_region(region_ref->memory, window)) return region_ref;
-        else cache_region(region_ref); /* for later */
+        if (region_ref->peer != peer || region_ref->window != (uint32_t)window || region_ref->size != size) continue;
+        if (fs_recycle_region(region_ref->memory, window)) return take_cached(position); /* else for later */
     }
     return NULL;
 }
@@ -239,6 +246,7 @@ static int drop_cached(void) {
 }
 
 int fs_region_cache_clear(void) {
+    cool_warm();
     return drop_cached() | fs_cache_clear();
 }
 

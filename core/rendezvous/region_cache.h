@@ -64,7 +64,7 @@ void fs_region_discard(struct fs_region_ref *region_ref); /* unmaps the region a
 
 enum { FS_CACHED_PER_PEER = 8, FS_CACHED_BY_SEEKER = 64 }; /* regions kept for one process, and for all */
 
-/* Returns a cached region for a connection to this process, if both sides have finished with it and the geometry fits; else NULL. */
+/* Returns the newest cached region for a connection to this process, if both sides have finished with it and the geometry fits; else NULL. */
 struct fs_region_ref *fs_cached_region_for(pid_t peer, int window, int chunk);
 
 int fs_cached_region_count(void);

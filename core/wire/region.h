@@ -172,6 +172,13 @@ FS_ASSERT_OFFSET(fs_direction, settled, 88);
 FS_ASSERT_OFFSET(fs_direction, futex, 92);
 FS_ASSERT_OFFSET(fs_direction, seen, 128);
 
+/* A side will not touch the region any more. */
+enum fs_done {
+    FS_IN_USE = 0,
+    FS_DONE = 1, /* and keeps the pages of the arenas for its next connection */
+    FS_COLD = 2, /* and does not: they are given back once both sides are done */
+};
+
 /* Packet WAKEUP: the publisher's answer in the rendezvous line. (A refusal is sent on the rendezvous socket.) */
 enum fs_wakeup { FS_UNANSWERED = 0, FS_TAKEN = 1 };
 
@@ -226,7 +233,7 @@ struct fs_region {
     uint32_t kind;   /* kind of socket: 0 is TCP, others are reserved */
     unsigned char id[16];
     _Alignas(FS_LINE) fs_word32 wakeup; /* enum fs_wakeup */
-    fs_word32 done[2];                  /* side 0 / 1 will never touch the region again */
+    fs_word32 done[2];                  /* enum fs_done of side 0 / 1 */
     fs_word64 asks[2];                  /* token of the control socket of side 0 / 1 */
     fs_word64 set[2];                   /* event set of side 0 / 1: 0 none, else its id << 32 | slot + 1 */
     fs_word64 asks_else[2];             /* token of another holder of side 0 / 1, used if the first one has ended */

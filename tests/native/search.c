@@ -9,6 +9,7 @@
 
 #include <limits.h>
 
+#include "control/control_state.h"
 #include "control/region_mmap.h"
 #include "rendezvous/peer_lookup.h"
 #include "rendezvous/eligibility.h"
@@ -203,7 +204,7 @@ static void check_pace(int64_t pace) {
 
 static void check_parking(void) {
     struct fs_region_ref *refs[FS_CACHED_PER_PEER + 2], *again;
-    void *oldest_kept;
+    void *newest;
     int memfd;
     ends[0].lock = &lock;
     put_terms();
@@ -215,12 +216,12 @@ static void check_parking(void) {
         refs[i]->window = WINDOW; /* as if it had been attached, and the peer were done with it too */
         fs_mark_done(refs[i]->memory, refs[i]->size, 1, WINDOW);
     }
-    oldest_kept = refs[2]->memory;
+    newest = refs[FS_CACHED_PER_PEER + 1]->memory;
     for (int i = 0; i < FS_CACHED_PER_PEER + 2; i++) fs_region_release(refs[i], 1);
     check(fs_cached_region_count() == FS_CACHED_PER_PEER, "%d regions are parked", fs_cached_region_count());
     check(!fs_cached_region_for(4000001, WINDOW, CHUNK) && !fs_cached_region_for(4000000, WINDOW * 2, CHUNK), "another one's region");
     again = fs_cached_region_for(4000000, WINDOW, CHUNK);
-    check(again && again->memory == oldest_kept, "the oldest did not go first");
+    check(again && again->memory == newest, "the newest did not go first");
     check(fs_cached_region_count() == FS_CACHED_PER_PEER - 1, "it is parked still");
     fs_region_release(again, 1);
     for (struct fs_region_ref *region_ref; (region_ref = fs_cached_region_for(4000000, WINDOW, CHUNK)); fs_region_discard(region_ref))
@@ -228,6 +229,48 @@ static void check_parking(void) {
     check(fs_cached_region_count() == 1, "it stays for later");
     fs_region_cache_clear();
     leave();
+}
+
+static size_t pages_of(const struct fs_cached_region *region) {
+    static unsigned char there[16384];
+    size_t found = 0, pages = region->size / 4096;
+    check(pages <= sizeof there && mincore(region->memory, region->size, there) == 0, "the kernel does not tell");
+    for (size_t i = 0; i < pages; i++) found += there[i] & 1;
+    return found;
+}
+
+/* What happens to a region whose connection has ended. The seeker caches it (s), the publisher parks it (p), each of them has a newer one
+ * (S, P), it lies parked for a while (w), the seeker readies it (r) and is refused. With the last of these its pages go. */
+static const char *const cooled[] = {"spS", "psS", "spP", "psP", "spw", "psw", "pPs", "pws", "sSp", "sprP", "sprw"};
+
+static void check_cooling(const char *steps) {
+    struct fs_region_ref *refs[2];
+    struct fs_cached_region theirs[2];
+    int memfd;
+    for (int i = 0; i < 2; i++) {
+        check(fs_region_new(4000000 + i, WINDOW, CHUNK, &refs[i], &memfd) == 0, "no region");
+        refs[i]->window = WINDOW;
+        theirs[i] = (struct fs_cached_region){.memory = fs_map_memfd(memfd, refs[i]->size), .size = refs[i]->size, .window = WINDOW};
+        close(memfd);
+    }
+    memset((char *)refs[0]->memory + 4096, 1, refs[0]->size - 4096);
+    size_t all = pages_of(theirs);
+    for (const char *at = steps; *at; at++) {
+        int newer = *at == 'S' || *at == 'P';
+        if (*at == 's' || *at == 'S') fs_region_release(refs[newer], 1);
+        if (*at == 'p' || *at == 'P') {
+            theirs[newer].is_warm = fs_mark_done(theirs[newer].memory, theirs[newer].size, 1, WINDOW);
+            fs_cache_put(&theirs[newer]);
+        }
+        if (*at == 'w') fs_control_state.cool_at = 1;
+        if (*at == 'w') fs_expire_listings();
+        if (*at == 'r') check(fs_cached_region_for(4000000, WINDOW, CHUNK) == refs[0], "it is not free");
+        check(at[1] ? pages_of(theirs) == all : pages_of(theirs) < 16, "%s at %s: %zu pages", steps, at, pages_of(theirs));
+    }
+    if (strchr(steps, 'r')) fs_region_discard(refs[0]);
+    if (!strchr(steps, 'S')) fs_region_discard(refs[1]);
+    if (!strchr(steps, 'P')) munmap(theirs[1].memory, theirs[1].size);
+    fs_region_cache_clear();
 }
 
 static int no_looks(void *at, size_t length, unsigned char *into) {
@@ -283,6 +326,9 @@ int main(int count, char **arguments) {
     check_pace(14000);
     check_pace(200000);
     check_parking();
+    enter(&ends[0]);
+    for (size_t i = 0; i < sizeof cooled / sizeof *cooled; i++) check_cooling(cooled[i]);
+    leave();
     check_cap();
 #endif
     return status;
