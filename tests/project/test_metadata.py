@@ -35,6 +35,18 @@ def test_one_version_everywhere():
     assert pyproject[1] == citation[1] == fastsock.__version__ == importlib.metadata.version("fastsock")
 
 
+def test_the_first_release_of_the_changelog_is_this_one():
+    releases = re.findall(r"^## (\S+) - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert releases[0] == fastsock.__version__
+
+
+def test_the_documents_have_the_version_of_the_protocol():
+    number = re.search(r"^#define FS_VERSION (\d+)$", (ROOT / "core/wire/region.h").read_text(), re.MULTILINE)
+    assert number
+    for page, words in {"versions.md": "has a version of its own, {} in", "protocol.md": "Version {}."}.items():
+        assert words.format(number[1]) in (ROOT / "docs" / page).read_text(), page
+
+
 def test_the_citation_names_the_papers():
     titles = re.findall(r'^    title: "(.*)"$', CITATION.read_text(), re.MULTILINE)
     assert len(titles) == 5
