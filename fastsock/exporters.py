@@ -24,12 +24,20 @@ PROMETHEUS_UNITS = {"By": "bytes", "s": "seconds"}
 """What Prometheus calls the units of OpenTelemetry. What is counted in braces has no unit there."""
 
 
+def _lacks(extra: str, error: ImportError) -> ImportError:
+    """What is raised if the packages of an extra are not there."""
+    return ImportError(f'{error}: pip install "fastsock[{extra}]"', name=error.name)
+
+
 def opentelemetry(provider: MeterProvider | None = None) -> None:
     """Makes an observable instrument for each metric of `fastsock.stats()`, in the meter "fastsock".
 
     `provider` is the application's; by default the global one. Call it once: a second call makes the instruments anew.
     Raises ImportError without the package `opentelemetry-api`."""
-    from opentelemetry.metrics import Observation, get_meter
+    try:
+        from opentelemetry.metrics import Observation, get_meter
+    except ImportError as error:
+        raise _lacks("opentelemetry", error) from error
 
     def reads(name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def read(_: CallbackOptions) -> Iterator[Observation]:
@@ -50,9 +58,12 @@ def prometheus(registry: CollectorRegistry | None = None) -> None:
 
     `registry` is the application's; by default `prometheus_client.REGISTRY`. Raises ImportError without the package
     `prometheus_client`, and ValueError if the registry has the metrics already."""
-    from prometheus_client import REGISTRY
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-    from prometheus_client.registry import Collector
+    try:
+        from prometheus_client import REGISTRY
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.registry import Collector
+    except ImportError as error:
+        raise _lacks("prometheus", error) from error
 
     class FastsockCollector(Collector):
         def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:

@@ -3,16 +3,9 @@
  *
  * Responsible for: what the core calls in this front end (struct fs_calls). Never: calls of the program's. */
 #include "interpose.h"
+#include "kernel_numbers.h"
 
 #include <linux/futex.h>
-#include <sys/syscall.h>
-
-#ifndef SYS_close_range
-#define SYS_close_range 436 /* on every architecture, Linux 5.9 */
-#endif
-#ifndef SYS_epoll_pwait2
-#define SYS_epoll_pwait2 441 /* Linux 5.11 */
-#endif
 
 enum { SIGNAL_SET = 8 }; /* bytes of the kernel's */
 

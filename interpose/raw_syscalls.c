@@ -5,12 +5,14 @@
  *
  * Responsible for: that these numbers do what the functions of their names do. Never: other system calls. */
 #include "interpose.h"
+#include "kernel_numbers.h"
 
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+int close_range(unsigned first, unsigned last, int flags); /* glibc declares it from 2.34 on */
 
 enum { IO_URING_SETUP = 425, SYS_CLONE3 = 435 /* on every architecture */ };
 

@@ -2,11 +2,11 @@
  *
  * Responsible for: that each number of a TCP socket leads to its record from its beginning to its end. Never: bytes, options. */
 #include "interpose.h"
+#include "kernel_numbers.h"
 
 #include <limits.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 
 /* ---- beginning ---------------------------------------------------------------------------------------------------- */
 

@@ -171,8 +171,14 @@ PARTS = {
     "wheels": Part(
         "a wheel, tried in an empty environment",
         (*PRODUCT, "MANIFEST.in", "tests/wheels/*"),
-        runs=("tests/wheels/run",),
+        runs=("tests/wheels/run", "--twice"),
         seconds=120,
+    ),
+    "oldest": Part(
+        "the library compiled and linked for glibc 2.28, on x86-64 and arm64",
+        (*NATIVE, "tests/wheels/oldest"),
+        runs=("tests/wheels/oldest",),
+        seconds=20,
     ),
     "papers": Part(
         "the papers' figures at their smallest sizes",

@@ -9,11 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
+LINK_FROM_ROOT = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 REFERENCE = "<!-- reference -->"
 LOOSE_LINK = re.compile(r"\[([^\]]*)\]\(\s*([^)\s]+)\s*\)")
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """Adds CHANGELOG.md as a page: its links are from the repository's root."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    text = LINK_FROM_ROOT.sub(lambda found: "](" + posixpath.relpath(found[1], "docs"), text)
+    files.append(File.generated(config, "changelog.md", content=text))
+    return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
@@ -21,6 +31,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     markdown = LOOSE_LINK.sub(lambda found: f"[{found[1]}]({found[2]})", markdown)  # links broken across lines
 
     def into_repository(found: re.Match[str]) -> str:
+        if found[1] == "../CHANGELOG.md":
+            return f"](changelog.md{found[2] or ''})"
         path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page.file.src_uri), found[1]))
         if path.startswith("..") or not (ROOT / path).exists():
             raise PluginError(f"{page.file.src_uri} links to {found[1]}, which is not there")

@@ -97,10 +97,13 @@ def arrows(row: str, events: dict[str, Event]) -> dict[tuple[str, str], list[str
 
 WIDE, HIGH, GAP, LEFT, ROW = 128, 36, 136, 24, 220
 STEP = WIDE + GAP
-STYLE = (
-    ".s{fill:#e2f3ec;stroke:#286}.a{stroke:#333;stroke-width:1.5;fill:none;marker-end:url(#m)}"
-    ".e{font-size:11px;fill:#444;text-anchor:middle}.n{text-anchor:middle}.h{font-weight:bold}"
-)
+STYLE = """
+.p{fill:#fff}text,.t{fill:#222}.n{text-anchor:middle}.e{font-size:11px;fill:#444;text-anchor:middle}.h{font-weight:bold}
+.s{fill:#e2f3ec;stroke:#286}.a{stroke:#333;stroke-width:1.5;fill:none;marker-end:url(#m)}
+@media (prefers-color-scheme: dark){
+.p{fill:#1e2129}text,.t{fill:#eee}.e{fill:#c8ccd4}
+.s{fill:#1d4234;stroke:#5c9}.a{stroke:#ddd}
+}"""
 TITLE = "The states of what a side sends and receives, and of a fallback, with the events between them"
 
 
@@ -111,8 +114,8 @@ def drawn(events: dict[str, Event]) -> str:
         f'<title id="t">{TITLE}</title>',
         f"<style>{STYLE}</style>",
         '<defs><marker id="m" markerWidth="9" markerHeight="9" refX="7" refY="4" orient="auto">'
-        '<path d="M0 0 L8 4 L0 8 z" fill="#333"/></marker></defs>',
-        '<rect width="100%" height="100%" fill="#fff"/>',  # for readers with a dark page
+        '<path d="M0 0 L8 4 L0 8 z" class="t"/></marker></defs>',
+        '<rect class="p" width="100%" height="100%"/>',  # readable whatever the page's colour
     ]
     for number, row in enumerate(ROWS):
         top = number * ROW + 105

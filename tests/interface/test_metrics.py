@@ -1,6 +1,7 @@
 """The counters under OpenTelemetry's names: complete, described, and exported."""
 
 import re
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -112,3 +113,15 @@ def test_prometheus_scrapes_the_example():
     assert re.search(
         r'^fastsock_connections\{fastsock_path="tcp",fastsock_reason="too few operations"\} \d', text, re.MULTILINE
     )
+
+
+@pytest.mark.parametrize(
+    ("extra", "package"), [("opentelemetry", "opentelemetry"), ("prometheus", "prometheus_client")]
+)
+def test_who_lacks_a_package_is_told_the_extra_that_brings_it(extra, package, monkeypatch):
+    assert f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text()
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf'pip install "fastsock\[{extra}\]"$'):
+        getattr(fastsock.exporters, extra)()

@@ -78,6 +78,12 @@ def test_words_of_the_other_commands(command):
             assert all((ROOT / word).is_file() for word in rest if word.endswith(".py"))
         case "wheel", ["bare"]:
             assert (ROOT / "tests/wheels/bare").is_file()
+        case "wheel", [*rest]:
+            script = (ROOT / "tests/wheels/run").read_text()
+            assert all(
+                word.startswith("python3") or f"        {word}) " in script or f"        {word})\n" in script
+                for word in rest
+            )
         case "docs", ["serve"]:
             pass
         case _, []:  # that there is such a command: test_site.py

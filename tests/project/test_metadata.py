@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import yaml
 from harness.processes import ended
 from tiers import PARTS
 
@@ -15,6 +17,7 @@ import fastsock
 
 ROOT = Path(__file__).parents[2]
 CITATION = ROOT / "CITATION.cff"
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 FREE_THREADED = "fastsock does not support the free-threaded build of Python yet"
 
 
@@ -30,6 +33,18 @@ def test_one_version_everywhere():
     assert pyproject
     assert citation
     assert pyproject[1] == citation[1] == fastsock.__version__ == importlib.metadata.version("fastsock")
+
+
+def test_the_first_release_of_the_changelog_is_this_one():
+    releases = re.findall(r"^## (\S+) - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert releases[0] == fastsock.__version__
+
+
+def test_the_documents_have_the_version_of_the_protocol():
+    number = re.search(r"^#define FS_VERSION (\d+)$", (ROOT / "core/wire/region.h").read_text(), re.MULTILINE)
+    assert number
+    for page, words in {"versions.md": "has a version of its own, {} in", "protocol.md": "Version {}."}.items():
+        assert words.format(number[1]) in (ROOT / "docs" / page).read_text(), page
 
 
 def test_the_citation_names_the_papers():
@@ -71,7 +86,7 @@ def test_the_workflow_calls_commands_that_there_are():
     assert {("dev", ours[1]), ("dev", "docs")} <= set(called)
     usage = (ROOT / "dev").read_text()
     for command, word in called:
-        assert command in ("pipx", "sudo") or (ROOT / command).is_file(), command
+        assert command in ("sudo", "test") or (ROOT / command).is_file(), command
         assert command != "dev" or f"\n    {word}) shift;" in usage, word
 
 
@@ -81,14 +96,58 @@ def test_the_workflow_installs_what_dev_does_not_where_nobody_is_root():
     assert {tool.partition(":")[0] for part in PARTS.values() for tool in part.tools} <= set(installed[1].split())
 
 
+def named(where: str, text: str) -> set[str]:
+    """The names behind `where.` in the expressions of a workflow's text."""
+    expressions = " ".join(re.findall(r"\$\{\{(.*?)\}\}", text))
+    return set(re.findall(rf"\b{where}\.(\w+)", expressions))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_is_one_that_can_run(path: Path):
+    workflow = yaml.safe_load(path.read_text())
+    jobs = workflow["jobs"]
+    assert workflow.keys() == {"name", True, "permissions", "jobs"}  # YAML reads the key `on` as true
+    assert workflow[True].keys() <= {"push", "pull_request", "schedule", "workflow_dispatch"}
+    for name, job in jobs.items():
+        needed = {"runs-on", "timeout-minutes", "steps"}
+        assert (
+            needed <= job.keys() <= {*needed, "strategy", "if", "needs", "permissions", "environment", "container"}
+        ), name
+        assert set(job.get("needs", [])) <= jobs.keys() - {name}
+        matrix = job.get("strategy", {}).get("matrix", {})
+        for row in matrix.get("include", [matrix]):
+            assert named("matrix", str(job)) == row.keys(), name
+        for step in job["steps"]:
+            assert len(step.keys() & {"uses", "run"}) == 1, step
+            assert step.keys() <= {"uses", "run", "with"}, step
+            assert re.fullmatch(r"[\w-]+/[\w-]+@\w+(/\w+)?", step.get("uses", "a/b@v1")), step
+
+
+def test_what_is_not_there_when_it_is_needed_is_no_workflow():
+    """Each job gets by name what another one left, and a tag publishes only what was tested."""
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
+    steps = {
+        name: {step.get("uses", step.get("run")).partition("@")[0]: step for step in job["steps"]}
+        for name, job in jobs.items()
+    }
+    assert set(jobs["release"]["needs"]) == {"test", "docs", "wheels"}
+    left = steps["wheels"]["actions/upload-artifact"]["with"]
+    got = steps["release"]["actions/download-artifact"]["with"]
+    assert left["name"].startswith(got["pattern"].rstrip("*"))
+    assert left["path"] == "dist/*"
+    assert steps["docs"]["actions/upload-pages-artifact"]["with"]["path"] == "build/site"
+    assert jobs["site"]["needs"] == ["docs"]
+
+
 def test_every_python_of_the_classifiers_is_tested_and_gets_a_wheel():
-    pyproject = (ROOT / "pyproject.toml").read_text()
-    versions = re.findall(r"Python :: (3\.\d+)\"", pyproject)
-    tested = re.search(r"python: \[(.*)\]", (ROOT / ".github/workflows/ci.yml").read_text())
-    built = re.search(r'^build = "(.*)"$', pyproject, re.MULTILINE)
-    assert tested
-    assert built
+    """`./dev wheel all` takes its versions from the classifiers."""
+    versions = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text())
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
     assert len(versions) > 3
-    for version in versions:
-        assert f'"{version}"' in tested[1]
-        assert f"cp{version.replace('.', '')}-*" in built[1].split()
+    assert jobs["test"]["strategy"]["matrix"]["python"] == versions
+    assert {"run": "./dev wheel --twice all"} in jobs["wheels"]["steps"]
+    script = (ROOT / "tests/wheels/run").read_text()
+    shown = ended(
+        ["sed", "-n", re.search(r"sed -n '([^']*)' \"\$root/pyproject.toml", script)[1], ROOT / "pyproject.toml"]
+    )
+    assert shown.stdout.split() == versions

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import attrs
@@ -15,6 +16,7 @@ from fastsock import cli
 ROOT = Path(__file__).parents[2]
 HOOKS = importlib.util.spec_from_file_location("hooks", ROOT / "docs/site/hooks.py")
 IMAGE = re.compile(r"!\[[^\]]+\]\(([^)\s]+)\)")
+BADGE = re.compile(r"https://github.com/fastsock/fastsock/actions/workflows/([\w.]+)/badge.svg")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(\s*([^)\s]+)\s*\)")
 
 
@@ -43,7 +45,71 @@ def test_the_reference_has_every_public_name_and_setting(site):
 def test_nothing_is_loaded_from_another_host(site):
     text = (site / "index.html").read_text()
     loaded = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?://[^"]+)"', text)
-    assert [url for url in loaded if "fastsock/fastsock" not in url] == []
+    ours = ("https://github.com/fastsock/fastsock", "https://fastsock.github.io/fastsock/")  # links, not loaded
+    assert [url for url in loaded if not url.startswith(ours)] == []
+
+
+class Rows(HTMLParser):
+    """How many cells each row of each table of a page has."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tables = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append(0)
+        elif tag in ("th", "td"):
+            self.tables[-1][-1] += 1
+
+
+def test_tables_are_tables(site):
+    """A table is made of each one in the sources, and no cell of it is broken in two or lost."""
+    count = 0
+    for source in ROOT.glob("docs/*.md"):
+        page = (site / ("index.html" if source.stem == "index" else f"{source.stem}/index.html")).read_text()
+        tables = Rows(page).tables
+        assert len(tables) == len(re.findall(r"^ *\|(?: *:?-+:? *\|)+$", source.read_text(), re.MULTILINE)), source.name
+        for number, rows in enumerate(tables):
+            assert len(set(rows)) == 1, f"{source.name}, table {number}: {rows}"
+        count += len(tables)
+    assert count > 50
+
+
+def colours(style):
+    """The fills that a style sheet gives, by the name of a class, or of an element."""
+    rules = [(names, fill) for names, fill in re.findall(r"([.\w,]+)\{[^{}]*?fill:(#\w+)", style)]
+    return {name.lstrip("."): fill for names, fill in rules for name in names.split(",")}
+
+
+def light(colour):
+    """The relative luminance of #rgb or #rrggbb: https://www.w3.org/TR/WCAG21/#dfn-relative-luminance."""
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("name", ["byte.svg", "states.svg"])
+def test_a_picture_is_readable_in_both_modes(name):
+    text = (ROOT / "docs" / name).read_text()
+    usual, dark = re.search(
+        r"<style>(.*?)@media \(prefers-color-scheme: dark\)\{(.*)</style>", text, re.DOTALL
+    ).groups()
+    assert not re.search(r'(?:fill|stroke)="', text)  # all colours are in the style sheet
+    written = {"text", *re.findall(r'<text class="(\w+)"', text)}
+    shapes = set(re.findall(r'<(?:rect|g) class="(\w+)"', text))
+    assert len(shapes) > 1
+    for fills in (colours(usual), {**colours(usual), **colours(dark)}):
+        assert shapes <= fills.keys()
+        for word in written & fills.keys():
+            for shape in shapes:
+                low, high = sorted([light(fills[word]), light(fills[shape])])
+                assert (high + 0.05) / (low + 0.05) >= 4.5, (fills[word], fills[shape])
+    assert light(colours(dark)["p"]) < 0.1 < 0.9 < light(colours(usual)["p"])
 
 
 def test_links_between_files_of_the_repository_lead_somewhere():
@@ -78,6 +144,9 @@ def test_pictures_are_there_and_have_words_for_those_who_do_not_see_them():
     for file in [ROOT / "README.md", *ROOT.glob("docs/*.md")]:
         for target in IMAGE.findall(file.read_text()):
             found.append(target)
+            if badge := BADGE.fullmatch(target):
+                assert (ROOT / ".github/workflows" / badge[1]).is_file(), target
+                continue
             assert (file.parent / target).is_file(), f"{file.name}: {target}"
     assert {"docs/latency.svg", "docs/throughput.svg", "byte.svg"} <= set(found)
 

@@ -44,8 +44,11 @@ for code in ("import socket", "import socket, fastsock; fastsock.patch()"):
 plain, patched = spent.values()
 print(f"import and patch(): {patched - plain:.0f} ms of processor time beyond `import socket` ({plain:.0f} ms)")
 
-# A program that is not Python: the library is there, and does not stand in its way.
+# A program that is not Python, and a Python of another environment: the library is there, and not in the way.
 assert os.path.exists(launch.LIBRARY)
-words = [sys.executable, "-m", "fastsock", "run", "cat", "/proc/self/maps"]
-told = subprocess.run(words, capture_output=True, text=True, check=True)
-assert launch.LIBRARY in told.stdout, told.stderr
+SYSTEMS = "/usr/bin/python3"
+READ = "print(open('/proc/self/maps').read())"
+for program in ["cat", "/proc/self/maps"], *([[SYSTEMS, "-c", READ]] if os.path.exists(SYSTEMS) else []):
+    words = [sys.executable, "-m", "fastsock", "run", *program]
+    told = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert launch.LIBRARY in told.stdout, told.stderr

@@ -1,0 +1,20 @@
+/* Numbers of system calls and flags that the headers of an older system lack: the kernel may be newer than they are. They are the same on every
+ * architecture.
+ *
+ * Responsible for: that this front end compiles with the headers of glibc 2.28. Never: whether the kernel has the call. */
+#ifndef FASTSOCK_KERNEL_NUMBERS_H
+#define FASTSOCK_KERNEL_NUMBERS_H
+
+#include <sys/syscall.h>
+
+#ifndef SYS_close_range
+#define SYS_close_range 436 /* Linux 5.9 */
+#endif
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC 4U /* Linux 5.11 */
+#endif
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441 /* Linux 5.11 */
+#endif
+
+#endif
