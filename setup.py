@@ -25,7 +25,12 @@ CPUS = len(os.sched_getaffinity(0))
 MODULES = sorted(glob("fastsock/_native/*.pyx"))
 CORE = sorted(glob("core/**/*.c", recursive=True))
 INTERPOSE = sorted(glob("interpose/*.c"))
-HEADERS = [*glob("core/**/*.h", recursive=True), *glob("interpose/*.h"), "interpose/exports.map"]
+HEADERS = [
+    *glob("core/**/*.h", recursive=True),
+    *glob("interpose/*.h"),
+    *glob("fastsock/_native/*.h"),
+    "interpose/exports.map",
+]
 READ = [*HEADERS, *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
 # A turn to send is no turn to receive (core/ring/ring.h): who passes the wrong one gets no extension.
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function"]
@@ -89,7 +94,7 @@ def native() -> Extension:
     return Extension(
         "fastsock._native._core",
         [source for module in modules for source in module.sources],
-        include_dirs=["core/include", "core", "interpose"],
+        include_dirs=["core/include", "core", "interpose", "fastsock/_native"],
         depends=READ,
         extra_compile_args=[*flags(), "-fvisibility=hidden", "-fno-plt"],
         extra_link_args=[*LINK, "-Wl,-rpath,$ORIGIN/.."],

@@ -32,9 +32,10 @@ Two files join them:
     role_process.py a process of the program of roles.py, driven as process.py does it
     harness.py      runs the pairs and the curves, and refuses runs that were not what they should be
 
-Above them are the commands: `__main__.py`, and pictures.py for the two pictures in the README. All this is drawn by
-tests/project/test_structure_bench.py, which fails on a circle.
+Above them is the command, `__main__.py`. All this is drawn by tests/project/test_structure_bench.py, which fails on a
+circle.
 
-Programs of other people's libraries are another command, `python -m bench.programs`: see bench/programs.
+Programs of other people's libraries are another command, `python -m bench.programs`: see bench/programs. `python -m
+bench.figures` measures all that the documents publish: see bench/figures.
 `./dev demo` is `python -m bench.demo`: three pairs of those programs in half a minute, for whoever has just arrived.
 """

@@ -7,7 +7,7 @@ less what they added on kernel TCP, is told for one connection, by end and by ki
 
     region   pages that both ends share
     side     what forked children share (core/process/fork_shared_slab.c)
-    private  the rest: structs of the core, tables, Python's objects. Of that, Endpoint objects alone
+    private  the rest: structs of the core, tables
 """
 
 from __future__ import annotations
@@ -110,14 +110,12 @@ def take(sock: socket.socket, size: int) -> bytes:
 
 
 def standing(kept: list[socket.socket]) -> Report:
-    """How many connections are on the ring, and why the others are not; how large an Endpoint is, in bytes."""
+    """How many connections are on the ring, and why the others are not."""
     if "fastsock" not in sys.modules:
-        return {"moved": 0, "reasons": {}, "endpoint": 0}
-    from fastsock._native.registry import Endpoint
-
+        return {"moved": 0, "reasons": {}}
     reasons = [sys.modules["fastsock"].path_of(sock).reason for sock in kept]
     others = {reason: reasons.count(reason) for reason in set(reasons) - {"both directions"}}
-    return {"moved": len(kept) - sum(others.values()), "reasons": others, "endpoint": Endpoint.__basicsize__}
+    return {"moved": len(kept) - sum(others.values()), "reasons": others}
 
 
 # ---- the measurement ---------------------------------------------------------------------------------------
@@ -202,7 +200,7 @@ def measure(options: argparse.Namespace) -> int:
         print(
             f"{end}: {ring[at]['moved']} moved, {ours} descriptors of ours; {sum(kinds.values()):.2f} = "
             + " + ".join(f"{kind} {size:.2f}" for kind, size in kinds.items())
-            + f" (Endpoint {ring[at]['endpoint'] / 1024:.2f}); page tables {added('tables'):.2f} more"
+            + f"; page tables {added('tables'):.2f} more"
         )
     print(f"both ends: {everything:.2f} KiB for each connection")
     return 0 if all(report["moved"] == n for report in ring) else 1

@@ -6,9 +6,8 @@ import sys as _sys
 
 from fastsock import _native as _native  # first: its error says what to do if nothing is built
 from fastsock import path_events as _path_events
-from fastsock._native import registry as _registry
+from fastsock._native import libc_front as _libc_front
 from fastsock.config import Settings, configure
-from fastsock.config import active as _active
 from fastsock.errors import SettingError
 from fastsock.patching import is_patched, patch, unpatch
 from fastsock.socket_class import fromfd, socket
@@ -50,7 +49,7 @@ def stats() -> Stats:
     """Returns the counters of this process."""
     from fastsock.statistics import snapshot
 
-    return snapshot(_registry.counters(), *_registry.path_counts())
+    return snapshot(_libc_front.counters(), *_libc_front.path_counts())
 
 
 def __getattr__(name: str) -> _Any:
@@ -81,19 +80,10 @@ def path_of(sock: _Any) -> Path:
     path = shown() if shown is not None else None
     if isinstance(path, Path):
         return path
-    endpoint = getattr(sock, "_endpoint", None)
-    below = _registry.is_served_below()
-    if below and info is not None:
+    if info is not None:
         sock = info("socket")
-    if endpoint is None and (below or not isinstance(sock, socket)) and hasattr(sock, "fileno"):
-        try:
-            number = sock.fileno()  # asyncio.trsock.TransportSocket
-            endpoint = _registry.find(number) if number in _registry.tracked() else None
-            standing = _registry.standing_below(number)
-            if standing is not None:
-                return _path_events.path_from(standing)
-        except (OSError, ValueError):
-            pass  # closed
-    if endpoint is None:
-        return Path("tcp", _path_events.FOREIGN if _active().enabled else _path_events.DISABLED)
-    return _path_events.path_from(endpoint.standing)
+    try:
+        number = sock.fileno()
+    except (AttributeError, OSError, ValueError):
+        number = -1  # closed, or no socket
+    return _path_events.path_from(_libc_front.standing(number) if type(number) is int and number >= 0 else None)

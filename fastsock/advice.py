@@ -67,25 +67,13 @@ ADVICE = MappingProxyType(
             "The socket has an option that only the kernel offers (SO_RCVLOWAT, SO_PEEK_OFF, SO_ZEROCOPY, TCP_CORK, "
             "TCP_ULP): leave it out if the code is yours, else nothing to do."
         ),
-        Reason.POLLED: (
-            "Nothing to do: the program waits with select, poll or epoll, as requests, httpx and trio do, and would "
-            "gain nothing. Blocking sockets and asyncio gain."
-        ),
         Reason.DETACHED: (
-            "Nothing to do: detach() or ssl.SSLSocket took the descriptor, so the connection stays on TCP. asyncio's "
-            "TLS can use the ring."
+            "Nothing to do: the connection became a standard stream (a subprocess), is signalled by SIGIO, or fileno() "
+            "was asked of asyncio's transport."
         ),
         Reason.BACK: (
-            "Nothing to do: TLS, a subprocess or C code uses the descriptor directly, or no data was sent since both "
-            "ends agreed to move."
-        ),
-        Reason.OVERRIDDEN: (
-            "The socket's class has its own recv or send: if the class is yours, pass a plain socket to the event "
-            "loop, else nothing to do."
-        ),
-        Reason.HANDED_OUT: (
-            "The program called fileno() of get_extra_info('socket'): leave that call out if the code is yours. If a "
-            "library does it, as httpx does: nothing to do."
+            "Nothing to do: a subprocess, or code that calls the kernel past the C library, uses the descriptor, or no "
+            "data was sent since both ends agreed to move."
         ),
         Reason.FORKED: (
             "Another process has this connection open too: after a fork, close it in the process that does not use "
@@ -114,8 +102,8 @@ ADVICE = MappingProxyType(
         ),
         DISABLED: "enabled is 0: remove FASTSOCK_ENABLED=0 from the environment, or enabled=False from the call.",
         FOREIGN: (
-            "The socket was created before patch(), or from a class imported before it: start the program with "
-            "`fastsock run`, or call patch() first."
+            "The socket is older than patch(), or came from another program: start the program with `fastsock run`, "
+            "or call patch() first."
         ),
     }
 )

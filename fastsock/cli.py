@@ -86,16 +86,17 @@ def _done(words: list[str]) -> int:
 
 def _divided(words: list[str]) -> tuple[list[str], list[str] | None]:
     """Returns the words of fastsock's own command line, and those of the program to start, or None."""
-    if words[:1] == ["doctor"] and "--" in words:
-        return words[: words.index("--")], words[words.index("--") + 1 :]
-    if words[:1] != ["run"]:
+    if words[:1] not in (["run"], ["doctor"]):
         return words, None
     at = 1
     while at < len(words) and words[at].startswith("-") and not words[at].startswith(("-m", "-c")):
         if words[at] in ("-", "--"):
             break
         at += 2 if words[at] == "--stats" else 1
-    return words[:at], words[at:]
+    if words[0] == "run":
+        return words[:at], words[at:]
+    separated = words[at : at + 1] == ["--"]
+    return words[:at], words[at + separated :] if separated or at < len(words) else None
 
 
 # ---- the parser --------------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ def _parser() -> Parser:
         """\
 Starts a program: connections to other programs under fastsock on this host move to shared memory, all others stay on
 kernel TCP. A Python program gets the same arguments as from `python`. Any other program is looked up as by a shell.
-Processes that the program starts use fastsock too.
+Python processes that a Python program starts use fastsock too, and all that any other program starts.
 
   SCRIPT         a script, or a directory or zip file with a __main__.py; - reads from standard input
   -m MODULE      a module, or a package with a __main__.py
@@ -160,7 +161,7 @@ Processes that the program starts use fastsock too.
     made.add_argument(
         "--libc",
         action="store_true",
-        help="serve Python programs below the C library too, as all others: nothing in them is patched",
+        help="preload the library into Python programs too, as into all others, and leave their event loops alone",
     )
     made.add_argument(
         "--stats",
@@ -174,16 +175,20 @@ Processes that the program starts use fastsock too.
         "doctor",
         "find out why connections do not move",
         """\
-Checks this host for problems. With a command, such as `fastsock doctor -- python app.py`, starts the command under
-fastsock, watches it until it exits, and reports which of its connections moved, which did not, and what to do about
-each reason. The exit status is then that of the command.
+Checks this host for problems. With a program, such as `fastsock doctor app.py`, starts it as `fastsock run` does,
+watches it until it exits, and reports which of its connections moved, which did not, and what to do about each reason.
+The exit status is then that of the program. A -- before the program is allowed.
 """,
-        "fastsock doctor [--json] [-- COMMAND [ARGUMENT ...]]",
+        "fastsock doctor [--json] [(-m MODULE | -c CODE | SCRIPT | PROGRAM) [ARGUMENT ...]]",
     )
     gives_json(made)
     made.explains = _levels
 
-    made = command("ss", "list the connections of your programs under fastsock", "Lists connections like ss(8).")
+    made = command(
+        "ss",
+        "list the connections of your programs under fastsock",
+        "Lists connections like ss(8). A narrow terminal gets fewer columns: fastsock ss | cat shows all.",
+    )
     gives_json(made)
     made.add_argument("pids", metavar="PID", nargs="*", type=whole, help="only these processes")
     made.explains = _columns_of_ss
@@ -191,7 +196,8 @@ each reason. The exit status is then that of the command.
     made = command(
         "top",
         "show the activity of your programs under fastsock",
-        "Shows the processes and the busiest connections on the ring until Ctrl-C; once if the output is a pipe.",
+        "Shows the processes and the busiest connections on the ring until Ctrl-C; once if the output is a pipe.\n"
+        "A narrow terminal gets fewer columns: fastsock top | cat shows all.",
     )
     made.add_argument(
         "--interval", metavar="SECONDS", type=seconds, default=1.0, help="time between updates (default: 1)"
@@ -261,10 +267,7 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
 
     Raises `UsageError`, `fastsock.SettingError`, or OSError if the interpreter or the program cannot be executed.
     """
-    if not program:
-        raise UsageError("run needs a program: a script, -m MODULE, -c CODE or a command; see fastsock run --help")
-    if program in (["-m"], ["-c"]):
-        raise UsageError(f"{program[0]} needs {'a module' if program == ['-m'] else 'code'}")
+    _check_words("run", program)
     if program[0] == "--":
         raise UsageError("run has no option --: write the program right after run; see fastsock run --help")
     if sys.flags.ignore_environment or sys.flags.no_site:
@@ -299,6 +302,16 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
     os.execve(sys.executable, [sys.orig_argv[0], *interpreter_options(), *program], asked)
 
 
+def _check_words(command: str, program: list[str]) -> None:
+    """Raises `UsageError` if the words name no program."""
+    if not program:
+        raise UsageError(
+            f"{command} needs a program: a script, -m MODULE, -c CODE or a command; see fastsock {command} --help"
+        )
+    if program in (["-m"], ["-c"]):
+        raise UsageError(f"{program[0]} needs {'a module' if program == ['-m'] else 'code'}")
+
+
 def interpreter_options() -> list[str]:
     """Returns the options that this interpreter was started with, such as `-u` or `-X dev`."""
     own = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv[1:])]
@@ -316,9 +329,8 @@ def doctor(options: argparse.Namespace, program: list[str] | None = None) -> int
 
     if program is None:
         return doctor.examine(options.json)
-    if not program:
-        raise UsageError("doctor -- needs a command, such as: fastsock doctor -- python app.py")
-    return doctor.watch(program, options.json)
+    _check_words("doctor", program)
+    return doctor.watch(program, options.json, [sys.executable, *interpreter_options()])
 
 
 def ss(options: argparse.Namespace) -> int:

@@ -168,15 +168,6 @@ class Settings:
     """Number of socket operations at each end before a connection may move to the ring; 0: move at the first byte.
     A single request and its answer take fewer than the default."""
 
-    move_polled: bool = _setting(False, _flag)
-    """True: connections may move also after the program has called `fileno()`, so that `select`, `poll` and `epoll`
-    may wait for them. Nothing is gained: waking a polled socket costs as much as TCP does. With `move_after` 0 such
-    connections always move."""
-
-    libc: bool = _setting(False, _flag)
-    """True: `patch()` serves the C library's calls of this process (docs/interpose.md) and does not replace Python's
-    socket class. Connections that are polled, wrapped in TLS, or used by libraries in C then move too."""
-
     _meeting_ms: int = _setting(0, _number, 0, 10_000)
     """For tests. Total time in milliseconds that the operations of a connection wait for the other end to move;
     0: never wait. Together with `move_after` 0, even short connections move at their first byte."""

@@ -1,4 +1,4 @@
-"""Calls a function when a module has been imported. So modules can be patched without importing them."""
+"""Calls a function when a module has been imported. So their classes can be changed without importing them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Starts programs that are not Python under fastsock, by LD_PRELOAD, and says which programs cannot use it.
 
 The library (interpose/) reads all settings from one variable, which `environment` checks and sets. In a Python process
-below `fastsock run` the library does nothing, as the Python package takes its place. Below `fastsock run --libc` the
-library serves Python too, and the package patches nothing.
+below `fastsock run` the library waits for the package, which calls `patch()`. Below `fastsock run --libc` it serves
+Python from the start, and `patch()` is not called.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Program:
 
     path: str
     python: bool
-    """True for a Python interpreter or script, which uses the Python package and not the library."""
+    """True for a Python interpreter or script, in which the package calls `patch()`."""
     refused: str = ""
     """Why the program cannot use fastsock; empty if it can."""
 

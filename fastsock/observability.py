@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # type checkers take this for typing's; importing typing 
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["DEBUG", "INFO", "WARNING", "detail", "event"]
+__all__ = ["DEBUG", "INFO", "WARNING", "event", "log", "wants_details"]
 
 DEBUG, INFO, WARNING = 10, 20, 30  # as in logging
 _log: Any = None
@@ -28,10 +28,11 @@ def event(level: int, what: str, /, **values: Any) -> None:
     """Logs an event. Costs nothing if the level is disabled."""
     if recorder is not None:
         recorder(what, values)
-    _log_event(level, what, values)
+    log(level, what, values)
 
 
-def _log_event(level: int, what: str, values: dict[str, Any]) -> None:
+def log(level: int, what: str, values: dict[str, Any]) -> None:
+    """Logs an event that the recorder has got already."""
     if level < WARNING and "logging" not in sys.modules:
         return  # without logging no handler can exist
     try:
@@ -62,14 +63,10 @@ def _logger(level: int) -> Any:
     return _log
 
 
-def detail(what: str, /, **values: Any) -> None:
-    """Logs an event of a connection at level DEBUG, but only if that level was set on the logger "fastsock" itself.
+def wants_details() -> bool:
+    """Returns true if the level DEBUG was set on the logger "fastsock" itself. Takes no lock.
 
-    These events come from calls such as `recv`. A log handler may have made that call, or may wait for it in another
-    thread with its lock held. So a program that sets only the root logger to DEBUG does not get them."""
-    if recorder is not None:
-        recorder(what, values)
+    Only then paths of connections are logged: a program that sets only the root logger to DEBUG does not get them."""
     logging = sys.modules.get("logging")
     # getLogger() would take the lock of logging, which a thread that waits for this one may hold.
-    if logging is not None and 0 < getattr(logging.Logger.manager.loggerDict.get("fastsock"), "level", 0) <= DEBUG:
-        _log_event(DEBUG, what, values)
+    return logging is not None and 0 < getattr(logging.Logger.manager.loggerDict.get("fastsock"), "level", 0) <= DEBUG

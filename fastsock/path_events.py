@@ -1,51 +1,46 @@
-"""The Python side of the path policy: passes settings to the core, and logs events.
-
-The two ends find each other in the core (core/rendezvous): eligibility.c decides if a connection may look for its
-peer, and under which name; connector.c takes the steps. The core reports the result to this module. The search does
-not depend on which end accepted, so it works for sockets from any source."""
+"""The Python side of the front end at the C library's calls: hands it settings, puts it in place, and logs events."""
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import os
 import sys
 from types import SimpleNamespace
 
 from fastsock import config
-from fastsock._native import control
-from fastsock._native.registry import (
-    REASONS as TEXTS,
-)
-from fastsock._native.registry import (
-    Endpoint,
-    decide,
-    install_policy,
-    is_served_below,
-    set_beginning,
-    set_limits,
-    set_poll_budget,
-    set_terms,
-    set_trust,
-)
-from fastsock.observability import INFO, WARNING, detail, event
+from fastsock._native import libc_front
+from fastsock.observability import DEBUG, INFO, WARNING, event, log, wants_details
 
 TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
+    from typing import Any
+
     from fastsock.statistics import Path
 
-__all__ = ["Reason", "leave", "path_from", "report_violation", "start_thread_again"]
+__all__ = ["Reason", "install", "path_from", "serves"]
 
 
-Reason = SimpleNamespace(**TEXTS)
+Reason = SimpleNamespace(**libc_front.REASONS)
 """Texts of the reasons why a connection is on kernel TCP, such as `Reason.FEW`. They are listed in
 core/include/fastsock_types.h."""
 DISABLED = "disabled by settings"
 FOREIGN = "not a fastsock socket"
-"""The reason that `path_of` gives for a socket without an endpoint."""
+"""The reason that `path_of` gives for a socket that is not served."""
 
-REASONS: tuple[str, ...] = tuple(TEXTS.values())
+REASONS: tuple[str, ...] = tuple(libc_front.REASONS.values())
 """The texts in the order of their numbers, from 1 on. `fastsock ss` receives the numbers."""
 
+meeting_ns = 0
+"""The setting `_meeting_ms`, in nanoseconds."""
+
+
+# ---- settings ------------------------------------------------------------------------------------------------
+
 _warned_of: set[str] = set()
+patched = False
+"""`patch()` is in effect: every socket is served that the process makes."""
+_serves: bool | None = None  # fastsock is enabled, and its functions are in place; None: not known yet
 
 
 def _warn_of_unknown() -> None:
@@ -58,109 +53,132 @@ def _warn_of_unknown() -> None:
 
 
 def _apply(settings: config.Settings) -> None:
+    global _serves, meeting_ns
     _warn_of_unknown()
-    set_beginning(settings.enabled, settings.move_after, settings._meeting_ms)
-    if is_served_below():  # with the settings that `fastsock run` or `patch()` has handed down
-        return
-    set_poll_budget(settings.poll_us)
-    set_terms(
-        max(settings.window, 2 if settings._combine_when_full else 1),  # the overflow buffer needs the last descriptor
-        settings.chunk_size,
-        settings.ack_threshold if settings._delayed_ack else 1,
-        settings.combine_limit if settings.combine else 0,
-        settings._combine_when_full,
-        settings.memory_cap,
-        config.SEEK_SECONDS,
-        _moves_polled(settings),
-    )
-    set_trust(*settings.trust.parts())
-    set_limits(*settings.limits())
+    meeting_ns = settings._meeting_ms * 1_000_000
+    _serves = None
+    if libc_front.serves():
+        libc_front.configure(config.text_of(settings).encode())
 
 
-def _moves_polled(settings: config.Settings) -> bool:
-    """Returns true if connections move even though their descriptor may be polled."""
-    return settings.move_polled or not settings.move_after
+def install(everything: bool) -> bool:
+    """Puts the functions in place, for every socket of the process or for those of `fastsock.socket`. Returns false,
+    and logs why, if that is not possible."""
+    global patched, _serves
+    why = libc_front.install(config.text_of(config.active()).encode(), everything)
+    _serves = why is None
+    patched |= everything and _serves
+    if why is not None:
+        event(WARNING, "fastsock.declined", because=why)
+    elif sys.version_info >= (3, 12):  # which warns of a fork while there are threads
+        _keep_forks_quiet()
+    return _serves
 
 
-# ---- called by the core, through registry --------------------------------------------------------------------
-
-settings = config.active
-
-
-def moved(endpoint: Endpoint, name: str) -> None:
-    """Called when this end has agreed to move the connection."""
-    detail("fastsock.path", path="ring", fd=endpoint.fd, name=name)
-
-
-def stays(endpoint: Endpoint) -> None:
-    """Called when the connection stays on kernel TCP."""
-    detail("fastsock.path", path="tcp", fd=endpoint.fd, reason=endpoint.reason)
+def uninstall() -> None:
+    """Serves no new sockets, but those of `fastsock.socket`."""
+    global patched, _serves
+    patched, _serves = False, None
+    libc_front.uninstall()
+    for name, ours in _FORKS.items():
+        if getattr(os, name) is ours:
+            setattr(os, name, _beneath[name])
 
 
-def failed(endpoint: Endpoint, error: OSError) -> None:
-    """Called when a move failed."""
-    detail("fastsock.rendezvous_failed", fd=endpoint.fd, error=repr(error))
+_FORKS = {"fork": libc_front.fork, "forkpty": libc_front.forkpty}
+_beneath: dict[str, Any] = {}
 
 
-def no_thread(error: OSError) -> None:
-    """Called when the connection thread could not be started."""
-    event(WARNING, "fastsock.no_connection_thread", error=repr(error))
+def _keep_forks_quiet() -> None:
+    for name, ours in _FORKS.items():
+        if getattr(os, name) is not ours:
+            _beneath[name] = getattr(os, name)  # other code may have wrapped it, as gevent does
+            setattr(os, name, ours)
+    libc_front.set_forks(_beneath["fork"], _beneath["forkpty"])
 
 
-def start_thread_again() -> bool:
-    """Starts the connection thread after a fork has stopped it. Returns false if it could not be started."""
-    try:
-        control.start_again()
-    except OSError as error:
-        no_thread(error)
-        return False
-    return True
+def serves() -> bool:
+    """Returns true if connections of this process may move. Puts the functions in place at the first call."""
+    global _serves
+    if _serves is None:
+        _serves = config.active().enabled and (patched or install(False))
+    return _serves
 
 
-def fork_is_over() -> None:
-    """Starts the connection thread again after a fork. From Python 3.12 on, the interpreter warns of threads that it
-    finds after this call, so the thread starts later: at a call on a connection, or in an event loop that has one."""
-    if sys.version_info < (3, 12):
-        start_thread_again()
-    else:
-        control.wake_loops()
+config.on_change(_apply)
 
 
-# ---- called by the rest of the package -----------------------------------------------------------------------
-
-
-def leave(endpoint: Endpoint) -> bool:
-    """Takes a connection back to kernel TCP, before other code reads and writes its descriptor. Returns false, and logs
-    an event, if resources are missing."""
-    if endpoint.attached or endpoint.undecided:
-        decide(endpoint, Reason.DETACHED)
-    if endpoint.leave():
-        if endpoint.broken:
-            report_violation(endpoint, endpoint.wrong)
-        elif endpoint.bridge_process:
-            event(INFO, "fastsock.bridge", fd=endpoint.fd, process=endpoint.bridge_process)
-        return True
-    event(WARNING, "fastsock.stays_on_ring", fd=endpoint.fd)
-    return False
-
-
-def report_violation(endpoint: Endpoint, what: str) -> None:
-    """Logs that the ring of a connection is broken; `what` says how. The caller resets the connection."""
-    if endpoint.own_fault:
-        event(WARNING, "fastsock.fault", fd=endpoint.fd, fault=what)
-    else:
-        event(WARNING, "fastsock.violation", fd=endpoint.fd, violation=what)
-
-
-def path_from(standing: tuple[bool, bool, bool, str]) -> Path:
-    """Returns the path for `Endpoint.standing`: "ring" as soon as one direction has moved."""
+def path_from(standing: tuple[bool, bool, bool, str] | None) -> Path:
+    """Returns the path for `libc_front.standing`: "ring" as soon as one direction has moved."""
     from fastsock.statistics import Path
 
+    if standing is None:
+        return Path("tcp", FOREIGN if config.active().enabled else DISABLED)
     sending, receiving, attached, reason = standing
     if not (sending or receiving):
         return Path("tcp", reason or (Reason.BACK if attached else Reason.SEEKING))
     return Path("ring", "both directions" if sending and receiving else "sending" if sending else "receiving")
 
 
-install_policy(sys.modules[__name__])
-config.on_change(_apply)
+# ---- events of connections -----------------------------------------------------------------------------------
+
+LEVELS = {"fastsock.path": DEBUG, "fastsock.rendezvous_failed": DEBUG, "fastsock.bridge": INFO}
+"""Of the others: WARNING."""
+
+_start_thread = _thread.start_new_thread
+_tellers: set[Any] = set()
+"""The threads that may have taken an event which they have not logged yet."""
+_at_exit = False
+
+
+def _events_wait() -> None:
+    """Called in the main thread, wherever the program is, as a signal handler is. To log there could wait for a lock
+    that the interrupted code holds. So a thread does it, which ends when all is told; none if nobody listens."""
+    global _at_exit
+    if libc_front.events(wants_details()):
+        if not _at_exit:
+            _at_exit = True
+            atexit.register(_tell_rest)
+        try:
+            _start_thread(_start_teller, ())
+        except RuntimeError:
+            pass  # no thread can be started: they are told at the exit
+
+
+def _start_teller() -> None:
+    """`threading` has locks too, so the main thread leaves its use to this one."""
+    from threading import Thread
+
+    try:
+        Thread(target=_run_teller, name="fastsock-events", daemon=True).start()
+    except RuntimeError:
+        pass
+
+
+def _run_teller() -> None:
+    from threading import current_thread
+
+    teller = current_thread()
+    _tellers.add(teller)
+    try:
+        _tell_events()
+    finally:
+        _tellers.discard(teller)
+
+
+def _tell_events() -> None:
+    while (taken := libc_front.take_event()) is not None:
+        what, values = taken
+        level = LEVELS.get(what, WARNING)
+        if level > DEBUG or wants_details():
+            log(level, what, values)
+
+
+def _tell_rest() -> None:
+    """Logs what has happened so far. At the exit: the interpreter ends the threads wherever they are."""
+    _tell_events()
+    for teller in list(_tellers):  # one that is not here yet takes nothing that has happened so far
+        teller.join(5)
+
+
+libc_front.listen(_events_wait)

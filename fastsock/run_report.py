@@ -11,39 +11,27 @@ import json
 import os
 import sys
 import time
-from ipaddress import ip_address
 from typing import Any
 
 import attrs
 
 import fastsock
 from fastsock import config, observability, path_events
-from fastsock._native import registry
+from fastsock._native import libc_front
 
-__all__ = ["loops_out_of_reach", "start"]
-
-KEPT = {
-    "fastsock.path",
-    "fastsock.declined",
-    "fastsock.out_of_reach",
-    "fastsock.violation",
-    "fastsock.fault",
-    "fastsock.bridge",
-    "fastsock.stays_on_ring",
-    "fastsock.rendezvous_failed",
-    "fastsock.no_connection_thread",
-}
-"""Events that are written."""
+__all__ = ["start"]
 
 
 def start(directory: str) -> None:
     """Starts the report of this process and of those that it forks. Called before `patch()`."""
     observability.recorder = Recorder(directory)
+    libc_front.report_to(os.fsencode(directory))
 
 
 @attrs.define
 class Recorder:
-    """Receives every event of `fastsock.observability`, and writes those in KEPT."""
+    """Receives the package's events, and writes the beginning, the end, and that fastsock was declined. The events of
+    connections are written to the same file by libfastsock.so (interpose/report.c)."""
 
     directory: str
     begun: int = 0
@@ -52,8 +40,8 @@ class Recorder:
     def __call__(self, what: str, values: dict[str, Any]) -> None:
         if what == "fastsock.patched":
             self._begin()
-        elif what in KEPT:
-            self._write({"event": what, **values, **_ends(values.get("fd"))})
+        elif what == "fastsock.declined":
+            self._write({"event": what, **values})
 
     def _begin(self) -> None:
         atexit.register(self._end, os.getpid())
@@ -63,7 +51,7 @@ class Recorder:
         if os.getpid() == process:  # else a forked child that leaves through sys.exit()
             stats = attrs.asdict(fastsock.stats())
             stats["fallback_reasons"] = dict(stats["fallback_reasons"])
-            self._write({"event": "end", "stats": stats, "loops": loops_out_of_reach(), "open": still_open()})
+            self._write({"event": "end", "stats": stats, "open": still_open()})
 
     def _write(self, values: dict[str, Any]) -> None:
         line = json.dumps({"time": time.time(), "argv": sys.orig_argv, **values}, default=str)
@@ -74,61 +62,10 @@ class Recorder:
             pass  # no descriptor is left, or the doctor has ended: the program must go on
 
 
-def _text_of(packed: bytes) -> str:
-    """Returns an address as text. IPv4-mapped addresses become IPv4, so that both ends give the same text."""
-    address = ip_address(packed)
-    return str(getattr(address, "ipv4_mapped", None) or address)
-
-
-def _ends(fd: int | None) -> dict[str, str]:
-    """Returns the two addresses of a connection, or {} if it is not known."""
-    try:
-        endpoint = registry.find(fd) if fd in registry.tracked() else None
-        if endpoint is None:
-            return {}
-        local, peer = (f"{_text_of(address)}:{port}" for address, port in endpoint.ends())
-    except OSError:
-        return {}  # reset, or closed
-    return {"local": local, "peer": peer}
-
-
 def still_open() -> list[dict[str, str]]:
     """Returns the open connections of this process, each with its path and reason."""
-    found = []
-    for fd, endpoint in registry.tracked().items():
-        if ends := _ends(fd):
-            found.append({**ends, **attrs.asdict(path_events.path_from(endpoint.standing))})
-    return found
-
-
-def loops_out_of_reach() -> list[str]:
-    """Returns the event loop classes of this process that create transports themselves, out of fastsock's reach."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
-        return []
-    reached: tuple[type, ...] = (asyncio.selector_events.BaseSelectorEventLoop,)
-    uvloop = sys.modules.get("uvloop")
-    if uvloop is not None:
-        reached += (uvloop.Loop,)
-    own = {"asyncio", "uvloop", "fastsock"}
-    found, waiting = set(), [asyncio.AbstractEventLoop]
-    while waiting:
-        for one in waiting.pop().__subclasses__():
-            waiting.append(one)
-            if one.__module__.partition(".")[0] in own:
-                continue
-            # A class that derives from a patched one is reached, unless it overrides a method that makes connections.
-            makes = any("create_connection" in vars(parent) for parent in _until(one, reached))
-            if not issubclass(one, reached) or makes:
-                found.add(f"{one.__module__}.{one.__qualname__}")
-    return sorted(found)
-
-
-def _until(one: type, reached: tuple[type, ...]) -> list[type]:
-    """Returns the classes in the method resolution order before the first one that fastsock patches."""
-    before: list[type] = []
-    for parent in one.__mro__:
-        if parent in reached or parent.__module__.partition(".")[0] == "asyncio":
-            break
-        before.append(parent)
-    return before
+    return [
+        {"local": one.local, "peer": one.peer, **attrs.asdict(path_events.path_from(one.standing))}
+        for one in libc_front.connections()
+        if one.peer
+    ]

@@ -64,7 +64,7 @@ class Stats:
     sends_combined: int
     """Sends that were added to the descriptor of an earlier one."""
     doorbells_rung: int
-    """Wakeups sent to a sleeping peer, including doorbell bytes."""
+    """Wakeups sent to a sleeping peer."""
     polls_paid: int
     """Waits that polling ended."""
     polls_unpaid: int

@@ -13,7 +13,7 @@ enum {
 static struct { int port, connections; struct fs_session_stats sessions; } peers[SERVICES];
 static struct fs_session_stats listeners[SERVICES], new_ports;
 
-/* (A number that is another listener's by now goes on with what was known: it is a hint.) */
+/* (Numbers share places: what is known is a hint. A listener that is closed takes it along.) */
 struct fs_session_stats *ip_sessions_of_listener(int fd) { return &listeners[fd % SERVICES]; }
 
 struct fs_session_stats *ip_sessions_with(int port) {
@@ -27,17 +27,22 @@ struct fs_session_stats *ip_sessions_with(int port) {
 
 void ip_settle(struct ip_socket *s) {
     struct fs_connection *c = ip_conn(s);
-    int served = s->opened && !fs_is(c, FS_IS_CLOSED) && !fs_is(c, FS_IS_OUT) && (fs_path_is_undecided(c) || fs_is(c, FS_IS_ATTACHED));
+    int served = s->opened && !s->driven && !fs_is(c, FS_IS_CLOSED) && !fs_is(c, FS_IS_OUT) &&
+                 (fs_path_is_undecided(c) || fs_is(c, FS_IS_ATTACHED) || s->owes_error);
     if (ip_load_relaxed(&s->thing.kind) != IP_NOTHING) ip_store_relaxed(&s->thing.kind, served ? IP_CONNECTION : IP_SOCKET);
+}
+
+void ip_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result) {
+    fs_step(ip_conn(s), hooks, result);
+    if (result->what != FS_STEP_PENDING) ip_report_path(s);
+    if (result->what == FS_STEP_BROKEN) ip_report_broken(s);
+    if (result->failed) ip_report_error(s, "fastsock.rendezvous_failed", result->failed);
+    if (result->no_thread) ip_report_error(s, "fastsock.no_connection_thread", result->no_thread);
 }
 
 static void step(struct ip_socket *s) {
     struct fs_step_result result;
-    fs_step(ip_conn(s), NULL, &result);
-    if (result.what != FS_STEP_PENDING) ip_report_path(s);
-    if (result.what == FS_STEP_BROKEN) ip_report_broken(s);
-    if (result.failed) ip_report_error(s, "fastsock.rendezvous_failed", result.failed);
-    if (result.no_thread) ip_report_error(s, "fastsock.no_connection_thread", result.no_thread);
+    ip_step(s, NULL, &result);
 }
 
 /* So that the other end's first operation finds the name: for tests. */
@@ -59,18 +64,6 @@ void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_
     fs_path_begin(ip_conn(s), ip_settings.move_after, service, under_way);
     if (ip_unlikely(ip_settings.meeting_ns && !ip_settings.move_after) && !under_way) begin_at_once(s);
     ip_settle(s);
-}
-
-int fs_libc_path(int fd, struct fs_libc_path *path) {
-    ip_lock();
-    struct ip_socket *s = ip_socket_at(fd);
-    int open = s && s->opened;
-    if (open) {
-        struct fs_connection *c = ip_conn(s);
-        *path = (struct fs_libc_path){fs_is(c, FS_IS_SENDING_RING), fs_is(c, FS_IS_RECEIVING_RING), fs_is(c, FS_IS_ATTACHED), (int)fs_reason_of(c)};
-    }
-    ip_unlock();
-    return open;
 }
 
 /* Bytes went through, so the connect is over. */
@@ -98,6 +91,30 @@ void ip_take_step(struct ip_socket *s) {
     errno = error;
 }
 
+/* ---- want of descriptors -------------------------------------------------------------------------------------------- */
+
+static int gave;
+
+static void stop_searching(struct ip_socket *s) {
+    if (!s->opened || !fs_stay_on_tcp(ip_conn(s), FS_REASON_RESOURCES, 1)) return;
+    gave = 1;
+    ip_settle(s);
+    ip_report_path(s);
+}
+
+int ip_give_back(void) {
+    int error = errno, any = 0;
+    if ((error == EMFILE || error == ENFILE) && ip_is_active() && ip_is_own_process()) {
+        ip_lock();
+        gave = 0;
+        ip_each_socket(stop_searching);
+        any = gave;
+        ip_unlock();
+    }
+    errno = error;
+    return any;
+}
+
 /* ---- a call ------------------------------------------------------------------------------------------------------- */
 
 struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *call) {
@@ -117,8 +134,7 @@ struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *ca
     return NULL;
 }
 
-/* Does what the end of a call asks for. With the lock. */
-static void after_exit(struct ip_socket *s, struct fs_call *call, enum fs_exit_action after) {
+void ip_after_exit(struct ip_socket *s, struct fs_call *call, enum fs_exit_action after) {
     if (!fs_after_exit(ip_conn(s), call, after)) return;
     s->opened = 0;
     if (!s->thing.numbers) ip_free_socket(s);
@@ -130,7 +146,7 @@ void ip_end(struct ip_socket *s, struct fs_call *call) {
     if (ip_unlikely(after != FS_EXIT_NOTHING)) {
         int error = errno;
         ip_lock();
-        after_exit(s, call, after);
+        ip_after_exit(s, call, after);
         ip_unlock();
         errno = error;
     }
@@ -158,6 +174,7 @@ static void lose_number(struct ip_socket *s, int fd) {
     fs_poller_close_number(fs_pollable_of(ip_conn(s)), fd, last);
     ip_set_number(fd, NULL);
     if (!s->opened) {
+        memset(&listeners[fd % SERVICES], 0, sizeof listeners[0]);
         if (last) ip_free_socket(s);
         return;
     }
@@ -172,7 +189,7 @@ static void lose_number(struct ip_socket *s, int fd) {
             fs_lose_fd(ip_conn(s));
         }
     }
-    after_exit(s, &call, fs_call_exit(ip_conn(s), &call));
+    ip_after_exit(s, &call, fs_call_exit(ip_conn(s), &call));
 }
 
 void ip_forget_number(int fd) {
@@ -201,14 +218,12 @@ void ip_forget_number(int fd) {
 }
 
 void ip_also_means(int fd, int made) {
-    if (made < 0 || !ip_thing_at(fd) || !ip_is_own_process()) return;
+    if (made < 0 || (!ip_thing_at(fd) && !ip_thing_at(made)) || !ip_is_own_process()) return;
     int error = errno;
     ip_lock();
-    struct ip_thing *thing = ip_thing_at(fd);
-    if (thing) {
-        if (!ip_is(thing, IP_EPOLL) && ((struct ip_socket *)thing)->opened) fs_conn_identify(ip_conn((struct ip_socket *)thing));
-        ip_set_number(made, thing);
-    }
+    struct ip_thing *thing = ip_is_ours(fd) ? NULL : ip_thing_at(fd); /* a copy of one of the core's is the program's */
+    if (thing && !ip_is(thing, IP_EPOLL) && ((struct ip_socket *)thing)->opened) fs_conn_identify(ip_conn((struct ip_socket *)thing));
+    if (thing || ip_is_ours(made)) ip_set_number(made, thing);
     ip_unlock();
     errno = error;
 }

@@ -5,17 +5,19 @@
 
 static int list_numbers(void *whose, int *numbers, int room) { return ip_numbers_of(whose, numbers, room); }
 
-int ip_leave_ring(struct ip_socket *s) {
+int ip_leave_ring(struct ip_socket *s) { return ip_leave_ring_for(s, FS_REASON_DETACHED); }
+
+int ip_leave_ring_for(struct ip_socket *s, enum fs_reason why) {
     struct fs_call call;
     int64_t bridge = 0;
     int error = errno, left = -EINTR;
     ip_lock();
     int inside = s->opened && ip_hold(s, &call), undecided = inside && fs_path_is_undecided(ip_conn(s));
+    if (undecided && fs_stay_on_tcp(ip_conn(s), why, 0)) left = FS_NOW_IN_KERNEL;
     while (inside && left == -EINTR) left = fs_fall_back(ip_conn(s), &(struct fs_fallback_hooks){list_numbers, NULL, &s->thing}, &bridge);
     if (inside && left != FS_CANNOT_FALL_BACK) ip_settle(s);
     if (undecided && !fs_path_is_undecided(ip_conn(s))) ip_report_path(s);
-    if (bridge) ip_report(s, "fastsock.bridge", "how", "by a bridge process");
-    if (inside && left == FS_CANNOT_FALL_BACK) ip_report(s, "fastsock.stays_on_ring", "why", "no descriptor or process is left");
+    if (inside) ip_report_fallback(s, left, bridge);
     ip_unlock();
     if (inside) ip_end(s, &call);
     errno = error;

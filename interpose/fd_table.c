@@ -45,7 +45,7 @@ void ip_set_number(int fd, struct ip_thing *thing) {
     if ((unsigned)fd >= IP_NUMBERS) return;
     struct ip_thing *before = ip_load_relaxed(&ip_things[fd]);
     if (before == thing) return;
-    if (before) before->numbers--;
+    if (before && !ip_is(before, IP_OURS)) before->numbers--;
     if (thing) thing->numbers++;
     if (fd > highest) highest = fd;
     /* SYNC: number - pairs with ip_thing_at. */
@@ -134,7 +134,7 @@ struct ip_socket *ip_new_socket(void) {
     ip_store_relaxed(&s->thing.kind, IP_SOCKET);
     ip_store_relaxed(&s->nonblocking, 0);
     fs_conn_init(ip_conn(s));
-    s->opened = 0;
+    s->opened = s->driven = s->owes_error = 0;
     return s;
 }
 

@@ -12,6 +12,7 @@
 const char fs_build[] = FS_BUILD;
 
 static int installed; /* 0: preloaded, for as long as the process lives */
+static int claims;    /* the program makes sockets of the Python package's class. With the lock */
 static fs_word32 serving; /* the core's front end is this one. With the lock */
 
 int fs_libc_serves(void) { return ip_load_relaxed(&serving) != 0; }
@@ -28,7 +29,6 @@ static int serve(void) {
     if (fs_begin(&front) || (!begun && ip_begin_forks())) return -1;
     begun = 1;
     ip_store_relaxed(&serving, 1);
-    ip_store_relaxed(&ip_activity, IP_TAKING);
     return 0;
 }
 
@@ -37,16 +37,23 @@ __attribute__((constructor)) static void start(void) {
     const char *settings = ip_given_settings();
     if (!settings) return;
     ip_read_settings(settings);
-    if (!serve()) ip_begin_report();
+    if (serve()) return;
+    ip_store_relaxed(&ip_activity, IP_TAKING);
+    ip_begin_report();
 }
 
-const char *fs_libc_install(const char *settings) {
+static void begin_taking(int all) {
+    if (ip_is_active() && (all || !ip_is_taking())) ip_store_relaxed(&ip_activity, all ? IP_TAKING : IP_CLAIMING);
+}
+
+const char *fs_libc_install(const char *settings, int all) {
     int error = errno;
     ip_lock();
     const char *why = NULL;
-    if (fs_libc_serves()) { /* its end was asked for and has not come: it goes on */
+    claims |= !all;
+    if (fs_libc_serves()) { /* its end may have been asked for and not come: it goes on */
         ip_read_settings(settings);
-        if (ip_is_active()) ip_store_relaxed(&ip_activity, IP_TAKING);
+        begin_taking(all);
     } else {
         why = ip_put_in_place();
         if (!why) {
@@ -58,6 +65,8 @@ const char *fs_libc_install(const char *settings) {
                 ip_take_out_of_place();
                 why = "out of memory: cannot register fork handlers";
             } else {
+                ip_store_relaxed(&ip_activity, IP_ENDING);
+                begin_taking(all);
                 ip_wrap_handlers();
             }
         }
@@ -65,6 +74,12 @@ const char *fs_libc_install(const char *settings) {
     ip_unlock();
     errno = error;
     return why;
+}
+
+void fs_libc_configure(const char *settings) {
+    ip_lock();
+    if (ip_is_active()) ip_read_settings(settings);
+    ip_unlock();
 }
 
 /* ---- the end ---------------------------------------------------------------------------------------------------------- */
@@ -88,7 +103,7 @@ static void forget_records(void) {
 }
 
 void ip_end_if_unneeded(void) {
-    if (ip_likely(ip_is_taking() || !ip_is_active() || !installed)) return;
+    if (ip_likely(ip_load_relaxed(&ip_activity) != IP_ENDING || !installed)) return;
     needed = 0;
     ip_each_socket(look_at_socket);
     ip_each_epoll(look_at_epoll);
@@ -104,7 +119,7 @@ void ip_end_if_unneeded(void) {
 
 void fs_libc_uninstall(void) {
     ip_lock();
-    if (installed && ip_is_active()) ip_store_relaxed(&ip_activity, IP_KEEPING);
+    if (installed && ip_is_active()) ip_store_relaxed(&ip_activity, claims ? IP_CLAIMING : IP_ENDING);
     ip_end_if_unneeded();
     ip_unlock();
 }

@@ -56,6 +56,8 @@ struct ip_socket {
     fs_word32 nonblocking; /* O_NONBLOCK, as this process has set it; relaxed */
     int opened;            /* the connection was opened, and is not released yet */
     int under_way;         /* its connect was when it was opened, and nothing has come through since */
+    int owes_error;        /* the next call is told of an error that the core keeps. With the lock */
+    int driven;            /* the transport of an event loop has taken it over (loop_driven.c) */
     struct ip_socket *next; /* that nobody has */
 };
 
@@ -72,10 +74,16 @@ extern ip_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS];
 /* What this front end does in the process (install.c, ip_before_filter). Changes with the lock; relaxed: the calls of other threads that it
  * ends go on as they have begun. */
 extern fs_word32 ip_activity;
-enum { IP_INACTIVE, IP_KEEPING /* serves what there is */, IP_TAKING /* and new connections */ };
+enum {
+    IP_INACTIVE,
+    IP_ENDING,   /* serves what there is, */
+    IP_CLAIMING, /* and sockets that the Python package claims, */
+    IP_TAKING,   /* and all new ones */
+};
 
 static inline int ip_is_active(void) { return ip_load_relaxed(&ip_activity) != IP_INACTIVE; }
 static inline int ip_is_taking(void) { return ip_load_relaxed(&ip_activity) == IP_TAKING; }
+static inline int ip_is_claiming(void) { return ip_load_relaxed(&ip_activity) >= IP_CLAIMING; }
 
 /* What a number means, or NULL. */
 static inline struct ip_thing *ip_thing_at(int fd) {
@@ -144,6 +152,7 @@ struct ip_thread {
     int may_sleep;  /* the next sleep of the core is a call's wait (ip_sleep) */
     int pending;    /* something is put off: handlers, */
     int cancelled;  /* or the thread's end */
+    int forks_quietly; /* its forks leave the control thread stopped (fs_libc_fork_quietly) */
     uint32_t ran;   /* handlers that ran in this thread, */
     uint32_t ended; /* and those of them that end a call (no SA_RESTART) */
 };
@@ -228,6 +237,9 @@ static inline int ip_hold(struct ip_socket *s, struct fs_call *call) {
     return 0;
 }
 
+/* Does what the end of a call, or of a pin, asks for. With the lock. */
+void ip_after_exit(struct ip_socket *s, struct fs_call *call, enum fs_exit_action after);
+
 /* Ends the call. */
 void ip_end(struct ip_socket *s, struct fs_call *call);
 
@@ -249,6 +261,7 @@ int ip_is_nonblocking(struct ip_socket *s);
 /* The socket is connected, or is about to be (`under_way`). */
 void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service);
 void ip_take_step(struct ip_socket *s);
+void ip_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result); /* and reports it. Inside, with the lock */
 
 /* Counts an operation of the program, and lets an undecided connection take its next step. */
 static inline void ip_operate(struct ip_socket *s) {
@@ -259,6 +272,13 @@ void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its pa
 void ip_forget_number(int fd);       /* the program closes it, or is about to have it mean something else */
 void ip_also_means(int fd, int made); /* `made` means what `fd` means */
 
+/* The record of a connection that the program has, and that is no connection of this front end's yet; or NULL. With the lock. */
+struct ip_socket *ip_adopt_connected(int fd);
+
+/* A call has failed. Returns true if it did for want of descriptors, and connections that look for their peers have given some back: the
+ * call is made again. */
+int ip_give_back(void);
+
 /* What is known of the sessions at a listener's number, or with a port. With the lock. */
 struct fs_session_stats *ip_sessions_of_listener(int fd);
 struct fs_session_stats *ip_sessions_with(int port);
@@ -267,10 +287,12 @@ struct fs_session_stats *ip_sessions_with(int port);
 
 /* The connection goes back to the kernel, and stays there: somebody is about to use its descriptor past us. 0: that is not possible. */
 int ip_leave_ring(struct ip_socket *s);
+int ip_leave_ring_for(struct ip_socket *s, enum fs_reason why); /* the same, with the reason of one that has not moved yet */
 void ip_leave_number(int fd); /* the same, if the number means a connection */
 void ip_leave_inherited(void); /* of every connection that a program inherits which is started now */
 
 /* What pollers ask of a front end, in its description. */
+void ip_poller_after_fork(void); /* in the child: the poller of this thread has nothing of the parent's */
 void ip_begin_readiness(struct fs_front_end *front);
 
 /* ---- its own beginning and end --------------------------------------------------------------------------------------------- */
@@ -305,6 +327,14 @@ void ip_report_path(struct ip_socket *s); /* the path of a connection is decided
 void ip_report(struct ip_socket *s, const char *event, const char *name, const char *value); /* of fastsock/run_report.py. Inside */
 void ip_report_error(struct ip_socket *s, const char *event, int failed); /* -errno */
 void ip_report_broken(struct ip_socket *s); /* the connection was reset, by a fault of the peer or of this side. Inside */
+
+void ip_report_fallback(struct ip_socket *s, int left, int64_t bridge); /* what fs_fall_back has come to. Inside */
+
+/* ---- the program's own log (program_log.c) ------------------------------------------------------------------------------- */
+
+enum { IP_ADDRESS = 64 };
+int ip_ends(struct ip_socket *s, char *local, char *peer); /* both addresses as text, each in IP_ADDRESS bytes. 0: one is not known */
+void ip_tell_program(struct ip_socket *s, const char *event, const char *name, const char *value, const char *reason); /* Inside */
 
 #pragma GCC visibility pop
 

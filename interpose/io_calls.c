@@ -6,14 +6,14 @@
 #include <limits.h>
 
 enum {
-    OURS = FS_RECEIVE_FLAGS, /* with another flag a receive is the kernel's: MSG_OOB, MSG_ERRQUEUE */
+    THEIRS = MSG_OOB | MSG_ERRQUEUE, /* with one of these a receive is the kernel's; others than FS_RECEIVE_FLAGS mean nothing to TCP */
     GATHERED = 16384,        /* bytes of a message of several pieces that are sent as one */
 };
 
 /* Most descriptors are none of ours: what they cost stands in a function of its own, which needs no frame. */
 
 static int64_t received(struct ip_socket *s, void *into, size_t room, int flags) {
-    return ip_receive(s, into, IP_MIN(room, (size_t)SSIZE_MAX), flags);
+    return ip_receive(s, into, IP_MIN(room, (size_t)SSIZE_MAX), flags & FS_RECEIVE_FLAGS);
 }
 
 static int64_t sent(struct ip_socket *s, const void *data, size_t length, int flags) {
@@ -31,7 +31,7 @@ ssize_t read(int fd, void *into, size_t room) { return ip_is_known(fd) ? read_on
 
 static __attribute__((noinline)) ssize_t recv_on(int fd, void *into, size_t room, int flags) {
     struct fs_call call;
-    struct ip_socket *s = flags & ~OURS ? NULL : ip_begin(fd, &call);
+    struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
     return s ? ip_end_with(s, &call, received(s, into, room, flags)) : real.recv(fd, into, room, flags);
 }
 
@@ -39,7 +39,7 @@ ssize_t recv(int fd, void *into, size_t room, int flags) { return ip_is_known(fd
 
 ssize_t recvfrom(int fd, void *into, size_t room, int flags, struct sockaddr *from, socklen_t *size) {
     struct fs_call call;
-    struct ip_socket *s = flags & ~OURS ? NULL : ip_begin(fd, &call);
+    struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
     if (!s) return real.recvfrom(fd, into, room, flags, from, size);
     int64_t got = received(s, into, room, flags);
     if (got >= 0 && size) *size = 0; /* as TCP, which names nobody */
@@ -118,7 +118,7 @@ static int64_t receive_pieces(struct ip_socket *s, const struct iovec *v, size_t
     for (size_t i = 0; i < count; i++) {
         if (!v[i].iov_len) continue;
         int64_t got = received(s, v[i].iov_base, v[i].iov_len, sum && !(flags & MSG_WAITALL) ? flags | MSG_DONTWAIT : flags);
-        if (got < 0) return fs_end_partial(ip_conn(s), sum, got == -EINTR && sum ? -EAGAIN : got);
+        if (got < 0) return sum ? fs_end_partial(ip_conn(s), sum, got == -EINTR ? -EAGAIN : got) : got;
         sum += got;
         if ((size_t)got < v[i].iov_len) break;
     }
@@ -185,7 +185,11 @@ ssize_t pwritev64v2(int fd, const struct iovec *v, int count, off_t at, int flag
 
 /* ---- messages ------------------------------------------------------------------------------------------------------------ */
 
+/* (Of a vector of its own too many pieces are EINVAL.) */
+static int has_too_many(const struct msghdr *m) { return m->msg_iovlen > IOV_MAX; }
+
 static int64_t receive_message(struct ip_socket *s, struct msghdr *m, int flags) {
+    if (has_too_many(m)) return -EMSGSIZE;
     int64_t got = receive_pieces(s, m->msg_iov, m->msg_iovlen, flags);
     if (got >= 0) {
         m->msg_namelen = 0;
@@ -197,7 +201,7 @@ static int64_t receive_message(struct ip_socket *s, struct msghdr *m, int flags)
 
 ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
     struct fs_call call;
-    struct ip_socket *s = flags & ~OURS ? NULL : ip_begin(fd, &call);
+    struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
     return s ? ip_end_with(s, &call, receive_message(s, message, flags)) : real.recvmsg(fd, message, flags);
 }
 
@@ -214,17 +218,27 @@ static void leave_rights(const struct msghdr *message) {
     }
 }
 
+/* The kernel says of ancillary data, with no bytes to send, whether it takes them. */
+static int64_t send_message(struct ip_socket *s, const struct msghdr *m, int flags) {
+    if (has_too_many(m)) return -EMSGSIZE;
+    if (m->msg_controllen) {
+        struct msghdr alone = {.msg_control = m->msg_control, .msg_controllen = m->msg_controllen};
+        if (real.sendmsg(fs_fd(ip_conn(s)), &alone, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT) < 0 && errno != EAGAIN) return -errno;
+    }
+    return send_pieces(s, m->msg_iov, m->msg_iovlen, flags);
+}
+
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
     struct fs_call call;
     struct ip_socket *s = ip_begin(fd, &call);
-    if (s) return ip_end_with(s, &call, send_pieces(s, message->msg_iov, message->msg_iovlen, flags));
+    if (s) return ip_end_with(s, &call, send_message(s, message, flags));
     leave_rights(message);
     return real.sendmsg(fd, message, flags);
 }
 
 int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *time) {
     struct fs_call call;
-    struct ip_socket *s = flags & ~(OURS | MSG_WAITFORONE) ? NULL : ip_begin(fd, &call);
+    struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
     if (!s) return real.recvmmsg(fd, messages, count, flags, time);
     int64_t deadline = time ? ip_now() + (int64_t)time->tv_sec * 1000000000 + time->tv_nsec : -1, got = 0;
     unsigned done = 0;
@@ -249,7 +263,7 @@ int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
     unsigned done = 0;
     int64_t part = 0;
     while (done < count) {
-        part = send_pieces(s, messages[done].msg_hdr.msg_iov, messages[done].msg_hdr.msg_iovlen, flags);
+        part = send_message(s, &messages[done].msg_hdr, flags);
         if (part < 0) break;
         messages[done++].msg_len = (unsigned)part;
     }

@@ -11,10 +11,18 @@ extern const char fs_build[];
 int fs_libc_serves(void);
 
 /* Puts the front end in place in this process, in all loaded objects and in those that are loaded later. `settings` are as `fastsock run` hands
- * them over. The core's front end before has no connection. Returns NULL, or why that is not possible. */
-const char *fs_libc_install(const char *settings);
+ * them over. `all`: it serves every TCP socket that is made from now on; otherwise those that are claimed, what they accept, and their
+ * copies. Returns NULL, or why that is not possible. */
+const char *fs_libc_install(const char *settings, int all);
 
-/* From now on new connections are not served. The functions go when the last one that is served has ended. */
+/* The number is that of a socket which the program has `made`, or was given: it is served, if it is TCP and no connection yet. */
+void fs_libc_claim(int fd, int made);
+
+/* Other settings for the connections to come, where this front end serves the process. */
+void fs_libc_configure(const char *settings);
+
+/* From now on no more sockets are served than those that are claimed; or none, if none was. Then the functions go when the last one that is
+ * served has ended. */
 void fs_libc_uninstall(void);
 
 struct fs_libc_path {
@@ -22,10 +30,84 @@ struct fs_libc_path {
     int reason;                    /* enum fs_reason: why on kernel TCP */
 };
 
-/* The path of the connection behind a number. 0: the number means none. */
+/* The path of the connection behind a number. 0: the number means none. Takes this front end's lock. */
 int fs_libc_path(int fd, struct fs_libc_path *path);
+
+struct fs_libc_connection {
+    int fd;
+    struct fs_libc_path path;
+    char local[64], peer[64];  /* "127.0.0.1:80", IPv4-mapped addresses as IPv4; "": it is not connected any more */
+    struct fs_counters count;  /* of this connection alone */
+};
+
+/* Writes at most `room` of the connections that are open in this process. Returns how many there are. Takes this front end's lock. */
+int fs_libc_connections(struct fs_libc_connection *list, int room);
+
+/* The connection behind a number, for tests and for reports of faults; or NULL. Its memory stays, but may be another one's later. */
+struct fs_connection *fs_libc_look(int fd);
 
 /* Sets `sum` to the counters of all connections that this front end serves or has served. */
 void fs_libc_sum_counters(struct fs_counters *sum);
+
+/* ---- events, for the program's own log --------------------------------------------------------------------------------------- */
+
+/* What has become of a connection. All texts but `value` stay. */
+struct fs_libc_event {
+    const char *event;  /* "fastsock.path" */
+    const char *name;   /* of the value: "path" */
+    const char *reason; /* why the connection is on kernel TCP, or NULL */
+    int fd;
+    int lost;  /* events before it that found no room */
+    int of;    /* the process */
+    char value[64];
+};
+
+/* From now on `tell` is called when events wait, and again only when they were all taken. It must not wait for anything: its thread may have
+ * locks of this library and of the program. It returns 0, or it has failed. NULL: nobody listens. */
+void fs_libc_listen(int (*tell)(void));
+
+/* How many events wait. Those that only tell of paths are forgotten first, unless `details`. */
+int fs_libc_events(int details);
+
+/* Takes the oldest event. 0: there is none. */
+int fs_libc_take_event(struct fs_libc_event *taken);
+
+/* Reports the events of this process and of those that it forks to `fastsock doctor`, in this folder (interpose/report.c). Its beginning and
+ * its end are reported by the caller. */
+void fs_libc_report_to(const char *folder);
+
+/* Ends all connections, as the end of the process does, while other threads may be in calls: for tests. */
+void fs_libc_say_goodbye(void);
+
+/* This thread is about to fork, and the control thread shall not be there when the fork returns (1); it has forked, and may start now (0). */
+void fs_libc_fork_quietly(int quietly);
+
+/* ---- event loops ---- */
+
+/* The transport of an event loop drives the connection behind a number from now on. NULL: it is none that may still move. */
+struct fs_connection *fs_libc_drive(int fd);
+
+/* Takes the next step of an undecided connection, and reports it: fs_step. The hooks are called with the lock. */
+void fs_libc_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *result);
+
+/* Ends a call on it that fs_call_enter has admitted. */
+void fs_libc_exit(struct fs_connection *c, struct fs_call *call);
+
+/* Ends it in this process: FIN if this is the last holder. The loop does not know it any more. */
+void fs_libc_end(struct fs_connection *c);
+
+/* Keeps it on kernel TCP, if it is not on the ring yet. */
+void fs_libc_decide(struct fs_connection *c, int reason);
+
+/* Resets it, as the ring is broken (FS_VIOLATED), and reports why. */
+void fs_libc_reset(struct fs_connection *c);
+
+/* Takes it back to the kernel. Returns 0 if that is not possible. `*unread`: a file with bytes that come before all others, for the caller to
+ * close; or -1. */
+int fs_libc_leave(struct fs_connection *c, int *unread);
+
+/* The host lock where the C library's front end has it: 1, and it is to be unlocked; 0: the caller's own lock is the host lock. */
+int fs_libc_lock(void);
+void fs_libc_unlock(void);
 
 #endif

@@ -73,7 +73,6 @@
     E(int, dup3, (int from, int to, int flags), (from, to, flags)) \
     E(int, fcntl, (int fd, int what, void *argument), (fd, what, argument)) \
     E(int, ioctl, (int fd, unsigned long what, void *argument), (fd, what, argument)) \
-    E(int, getsockopt, (int fd, int level, int option, void *value, socklen_t *size), (fd, level, option, value, size)) \
     E(int, setsockopt, (int fd, int level, int option, const void *value, socklen_t size), (fd, level, option, value, size)) \
     /* ways out */ \
     E(FILE *, fdopen, (int fd, const char *mode), (fd, mode)) \
@@ -87,6 +86,7 @@
                          char *const *arguments, char *const *environment), (made, path, actions, how, arguments, environment)) \
     E(int, posix_spawnp, (pid_t *made, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how, \
                           char *const *arguments, char *const *environment), (made, file, actions, how, arguments, environment)) \
+    E(int, posix_spawn_file_actions_adddup2, (posix_spawn_file_actions_t *actions, int from, int to), (actions, from, to)) \
     E(int, system, (const char *command), (command)) \
     E(FILE *, popen, (const char *command, const char *mode), (command, mode)) \
     E(pid_t, _Fork, (void), ()) \

@@ -13,6 +13,8 @@ static void end_call(struct fs_connection *c, struct fs_call *call) {
     ip_end(ip_socket_of(c), call);
 }
 
+static void operate(struct fs_connection *c) { ip_operate(ip_socket_of(c)); }
+
 static int before_sleep(void) {
     ip_thread.may_sleep = 1;
     return 0;
@@ -24,6 +26,7 @@ static void end_poller(void *poller) { fs_poller_end(poller); }
 void ip_begin_readiness(struct fs_front_end *front) {
     front->polls = 1;
     front->end_call = end_call;
+    front->operate = operate;
     front->before_sleep = before_sleep;
     front->after_sleep = after_sleep;
     front->is_interrupted = is_interrupted;
@@ -48,7 +51,7 @@ static int64_t time_of(const struct timespec *time) {
 /* ---- epoll ---------------------------------------------------------------------------------------------------------- */
 
 static int made(int fd) {
-    if (fd < 0 || !ip_is_taking() || fd >= IP_NUMBERS || !ip_is_own_process()) return fd;
+    if (fd < 0 || !ip_is_claiming() || fd >= IP_NUMBERS || !ip_is_own_process()) return fd;
     ip_lock();
     if (ip_thing_at(fd)) ip_forget_number(fd);
     struct ip_epoll *e = ip_new_epoll();
@@ -79,6 +82,19 @@ static struct fs_poller *poller_for(struct ip_epoll *e, int *failed) {
         if (p) ip_store_release(&e->poller, p);
     }
     ip_unlock();
+    return p;
+}
+
+/* The poller of an instance that this thread is about to wait on, or NULL: the kernel's wait will do. While it sleeps another thread may add
+ * the instance's first connection. So a program with threads never waits past its poller. */
+static struct fs_poller *poller_to_wait_on(int epoll) {
+    struct ip_epoll *e = ip_epoll_at(epoll);
+    struct fs_poller *p = e ? poller_of(e) : NULL;
+    int failed;
+    if (p || !e || !ip_threaded) return p;
+    ip_enter();
+    p = poller_for(e, &failed); /* (without memory for it there is none for a connection either) */
+    ip_leave();
     return p;
 }
 
@@ -120,20 +136,17 @@ static int wait_on(struct fs_poller *p, int epoll, struct epoll_event *events, i
 }
 
 int epoll_wait(int epoll, struct epoll_event *events, int most, int milliseconds) {
-    struct ip_epoll *e = ip_epoll_at(epoll);
-    struct fs_poller *p = e ? poller_of(e) : NULL;
+    struct fs_poller *p = poller_to_wait_on(epoll);
     return p ? wait_on(p, epoll, events, most, nanoseconds(milliseconds), NULL) : real.epoll_wait(epoll, events, most, milliseconds);
 }
 
 int epoll_pwait(int epoll, struct epoll_event *events, int most, int milliseconds, const sigset_t *mask) {
-    struct ip_epoll *e = ip_epoll_at(epoll);
-    struct fs_poller *p = e ? poller_of(e) : NULL;
+    struct fs_poller *p = poller_to_wait_on(epoll);
     return p ? wait_on(p, epoll, events, most, nanoseconds(milliseconds), mask) : real.epoll_pwait(epoll, events, most, milliseconds, mask);
 }
 
 int epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
-    struct ip_epoll *e = ip_epoll_at(epoll);
-    struct fs_poller *p = e ? poller_of(e) : NULL;
+    struct fs_poller *p = poller_to_wait_on(epoll);
     int64_t patience = time_of(time);
     if (!p) return real.epoll_pwait2(epoll, events, most, time, mask);
     return patience == -2 ? result_of(-EINVAL) : wait_on(p, epoll, events, most, patience, mask);
@@ -148,6 +161,11 @@ static struct fs_poller *poller_of_thread(int *failed) {
     p = fs_poller_new(-1, failed);
     if (p) pthread_setspecific(poller_key, p);
     return p;
+}
+
+void ip_poller_after_fork(void) {
+    struct fs_poller *p = has_key ? pthread_getspecific(poller_key) : NULL;
+    if (p) fs_poller_after_fork(p);
 }
 
 /* The calls of a poll that are inside the connections that it names. */

@@ -58,7 +58,7 @@ static void in_parent(int bare) {
     int error = errno;
     if (!ip_thread.has_lock || !forking) return;
     forking = 0;
-    fs_fork_in_parent(bare);
+    fs_fork_in_parent(bare, !ip_thread.forks_quietly);
     ip_each_epoll(share_instance);
     ip_unlock();
     errno = error;
@@ -83,6 +83,7 @@ static void in_child(int bare) {
     ip_threaded = 0;
     fs_fork_in_child(bare);
     ip_each_epoll(leave_shared_instance);
+    ip_poller_after_fork();
     ip_each_socket(start_over);
     ip_unlock();
 }
@@ -91,6 +92,14 @@ static void after_fork_in_parent(void) { in_parent(0); }
 static void after_fork_in_child(void) { in_child(0); }
 
 int ip_begin_forks(void) { return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+
+void fs_libc_fork_quietly(int quietly) {
+    ip_thread.forks_quietly = quietly;
+    if (quietly || !fs_libc_serves()) return;
+    ip_lock();
+    fs_start_control_thread();
+    ip_unlock();
+}
 
 /* ---- forks that run no handlers: _Fork, clone, and those by number ---------------------------------------------------- */
 
@@ -246,6 +255,12 @@ int posix_spawnp(pid_t *made, const char *file, const posix_spawn_file_actions_t
     return real.posix_spawnp(made, file, actions, how, arguments, environment);
 }
 
+/* The program that is started later has it, FD_CLOEXEC or not. */
+int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *actions, int from, int to) {
+    ip_leave_number(from);
+    return real.posix_spawn_file_actions_adddup2(actions, from, to);
+}
+
 int system(const char *command) {
     if (ip_is_active() && command) ip_leave_inherited();
     return real.system(command);
@@ -308,13 +323,18 @@ static void say_goodbye(struct ip_socket *s) {
     fs_call_exit(ip_conn(s), &call); /* (nobody does what it says: other threads may be inside, and nothing is given back) */
 }
 
+void fs_libc_say_goodbye(void) {
+    if (!ip_is_active() || !ip_is_own_process()) return;
+    ip_lock();
+    ip_each_socket(say_goodbye);
+    ip_unlock();
+}
+
 static void finish(void) {
     if (!ip_is_active() || !ip_is_own_process()) return;
     ip_write_statistics();
     ip_end_report();
-    ip_lock();
-    ip_each_socket(say_goodbye);
-    ip_unlock();
+    fs_libc_say_goodbye();
 }
 
 __attribute__((destructor)) static void end(void) { finish(); }

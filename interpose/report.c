@@ -1,10 +1,10 @@
-/* The report of this process for `fastsock doctor -- PROGRAM`: a file of JSON lines, as fastsock/run_report.py writes it.
+/* The events of this process's connections: for the program's own log (program_log.c), and for `fastsock doctor -- PROGRAM` a file of JSON
+ * lines, as fastsock/run_report.py writes it.
  *
- * Responsible for: what the doctor reads. Never: advice, or sums over processes. Nothing here allocates, and only
- * the end takes a lock: a handler of the program may have made the call. No descriptor stays open. */
+ * Responsible for: what the doctor reads. Never: advice, or sums over processes. Nothing here allocates: a handler of the program may have
+ * made the call. No descriptor stays open. */
 #include "interpose.h"
 
-#include <arpa/inet.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -39,34 +39,27 @@ static void end(struct line *l) {
     real.close(fd);
 }
 
-/* Adds one end of a connection, IPv4-mapped addresses as IPv4, so that both ends give the same text. Returns 0 if it is not known. */
-static int add_end(struct line *l, const char *name, int fd, int (*ask)(int fd, struct sockaddr *end, socklen_t *size)) {
-    struct sockaddr_in6 six;
-    struct sockaddr_in four;
-    char text[INET6_ADDRSTRLEN];
-    socklen_t size = sizeof six;
-    if (ask(fd, (struct sockaddr *)&six, &size) < 0) return 0;
-    memcpy(&four, &six, sizeof four);
-    int mapped = six.sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr), short_ = six.sin6_family == AF_INET;
-    const void *address = short_ ? (const void *)&four.sin_addr : mapped ? &six.sin6_addr.s6_addr[12] : (const void *)&six.sin6_addr;
-    if (!inet_ntop(short_ || mapped ? AF_INET : AF_INET6, address, text, sizeof text)) return 0;
-    add(l, "\"%s\": \"%s:%d\"", name, text, ntohs(short_ ? four.sin_port : six.sin6_port));
+static int add_ends(struct line *l, struct ip_socket *s) {
+    char local[IP_ADDRESS], peer[IP_ADDRESS];
+    if (!ip_ends(s, local, peer)) return 0;
+    add(l, "\"local\": \"%s\", \"peer\": \"%s\"", local, peer);
     return 1;
 }
 
-static int add_ends(struct line *l, struct ip_socket *s) {
-    int fd = fs_fd(ip_conn(s));
-    return add_end(l, "local", fd, getsockname) && (add(l, ", "), add_end(l, "peer", fd, getpeername));
-}
-
-void ip_report(struct ip_socket *s, const char *event, const char *name, const char *value) {
+static void report(struct ip_socket *s, const char *event, const char *name, const char *value, const char *reason) {
     struct line l;
+    ip_tell_program(s, event, name, value, reason);
     if (ip_likely(!folder[0])) return;
     begin(&l, event);
-    add(&l, ", \"fd\": %d, \"%s\": \"%s\", ", fs_fd(ip_conn(s)), name, value);
-    if (!add_ends(&l, s)) add(&l, "\"local\": \"?\", \"peer\": \"?\"");
+    add(&l, ", \"fd\": %d, \"%s\": \"%s\"", fs_fd(ip_conn(s)), name, value);
+    if (reason) add(&l, ", \"reason\": \"%s\"", reason);
+    size_t before = l.length;
+    add(&l, ", ");
+    if (!add_ends(&l, s)) l.length = before; /* it is reset, or closed */
     end(&l);
 }
+
+void ip_report(struct ip_socket *s, const char *event, const char *name, const char *value) { report(s, event, name, value, NULL); }
 
 void ip_report_error(struct ip_socket *s, const char *event, int failed) {
     char text[32];
@@ -81,15 +74,17 @@ void ip_report_broken(struct ip_socket *s) {
     else ip_report(s, "fastsock.violation", "violation", what);
 }
 
+void ip_report_fallback(struct ip_socket *s, int left, int64_t bridge) {
+    char process[24];
+    snprintf(process, sizeof process, "%lld", (long long)bridge);
+    if (bridge) ip_report(s, "fastsock.bridge", "process", process);
+    if (left == FS_CANNOT_FALL_BACK) ip_report(s, "fastsock.stays_on_ring", "why", "no descriptor or process is left");
+    if (left == FS_FELL_BACK_BROKEN) ip_report_broken(s);
+}
+
 void ip_report_path(struct ip_socket *s) {
-    struct line l;
-    if (ip_likely(!folder[0])) return;
-    begin(&l, "fastsock.path");
-    add(&l, ", \"path\": \"%s\", \"reason\": \"%s\"", fs_is(ip_conn(s), FS_IS_ATTACHED) ? "ring" : "tcp", fs_reason_text(fs_reason_of(ip_conn(s))));
-    size_t before = l.length;
-    add(&l, ", ");
-    if (!add_ends(&l, s)) l.length = before; /* it is reset, or closed */
-    end(&l);
+    if (fs_is(ip_conn(s), FS_IS_ATTACHED)) report(s, "fastsock.path", "path", "ring", NULL);
+    else report(s, "fastsock.path", "path", "tcp", fs_reason_text(fs_reason_of(ip_conn(s))));
 }
 
 /* The words of the command line, so that no character needs more than itself. */
@@ -108,12 +103,17 @@ static void read_command(void) {
     *to = 0;
 }
 
+void fs_libc_report_to(const char *asked) {
+    if (strlen(asked) >= sizeof folder) return;
+    read_command();
+    strcpy(folder, asked);
+}
+
 void ip_begin_report(void) {
     const char *asked = getenv("FASTSOCK_RUN_REPORT");
     struct line l;
-    if (!asked || strlen(asked) >= sizeof folder) return;
-    read_command();
-    strcpy(folder, asked);
+    if (asked) fs_libc_report_to(asked);
+    if (!folder[0]) return;
     begun = getpid();
     begin(&l, "start");
     add(&l, ", \"origins\": {}");

@@ -19,7 +19,7 @@ struct wait {
 };
 
 static struct wait begin_wait(int what, int blocks) {
-    return (struct wait){fs_wait_limit_of(blocks ? -1 : 0), ip_thread.ran, ip_thread.ended, what};
+    return (struct wait){fs_wait_limit_of(blocks), ip_thread.ran, ip_thread.ended, what};
 }
 
 static int is_interrupted(struct ip_socket *s, const struct wait *w) {
@@ -36,7 +36,7 @@ static int64_t wait_for(struct ip_socket *s, struct wait *w) {
         fs_wait_spent(&w->patience, until);
         return 1;
     }
-    if (ip_threaded && !fs_is(ip_conn(s), FS_IS_ATTACHED)) {
+    if (ip_threaded && !fs_is(ip_conn(s), w->what == FS_RECEIVE ? FS_IS_RECEIVING_RING : FS_IS_SENDING_RING)) { /* it sleeps on the number */
         ip_lock();
         fd_change = fs_fd_change_subscribe();
         ip_unlock();
@@ -80,6 +80,19 @@ static int64_t send_asleep(struct ip_socket *s, const struct wait *w, const void
     return sent;
 }
 
+/* What a call returns that stops with a part done. The core keeps an error for the next call, which has to come to it, also where the connection
+ * is decided for kernel TCP before that. */
+static int64_t end_partial(struct ip_socket *s, size_t done, int64_t why) {
+    int64_t result = fs_end_partial(ip_conn(s), (int64_t)done, why);
+    if (result > 0 && why < 0 && why != -EAGAIN && why != -EINTR) {
+        ip_lock();
+        s->owes_error = 1;
+        ip_settle(s);
+        ip_unlock();
+    }
+    return result;
+}
+
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
 /* The rest of a receive that has found nothing, or wants more than that. `filled`: what it has. */
@@ -115,8 +128,7 @@ static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flag
             if (last >= 0) return (int64_t)filled + last;
             got = last;
         }
-        got = fs_end_partial(ip_conn(s), (int64_t)filled, got);
-        return got == FS_RETRY ? -EINTR : got;
+        return end_partial(s, filled, got);
     }
 }
 
@@ -135,9 +147,7 @@ int64_t ip_receive(struct ip_socket *s, void *into, size_t room, int flags) {
 enum { STRIDE = 262144 }; /* bytes of a long send between two looks at whether the connection may move */
 
 static int64_t post(struct ip_socket *s, const struct wait *w, const char *data, size_t length, int flags, int *asleep) {
-    *asleep = 0;
-    if (flags & MSG_OOB) return fs_try_send_urgent(ip_conn(s), data, length, flags);
-    *asleep = sleeps_in_kernel(s);
+    *asleep = !(flags & MSG_OOB) && sleeps_in_kernel(s);
     return *asleep ? send_asleep(s, w, data, length, flags) : fs_try_send(ip_conn(s), data, length, flags | FS_POLLS_FIRST);
 }
 
@@ -147,7 +157,7 @@ static int64_t send_on(struct ip_socket *s, const char *data, size_t length, int
     int asleep;
     for (;;) {
         size_t rest = length - sent, piece = fs_is(ip_conn(s), FS_IS_SENDING_RING) || flags & MSG_OOB ? rest : IP_MIN(rest, (size_t)STRIDE);
-        if (!fs_is(ip_conn(s), FS_IS_ATTACHED) && fs_timeout_option(ip_conn(s), FS_SEND) >= 0) piece = rest;
+        if (piece < rest && !fs_is(ip_conn(s), FS_IS_ATTACHED) && fs_timeout_option(ip_conn(s), FS_SEND) >= 0) piece = rest;
         int64_t part = post(s, &w, data + sent, piece, flags, &asleep);
         if (part == -EINPROGRESS) continue;
         if (part > 0) {
@@ -162,8 +172,7 @@ static int64_t send_on(struct ip_socket *s, const char *data, size_t length, int
             if (part > 0) continue;
         }
         if (part == -EINTR && !is_interrupted(s, &w) && !asleep) continue;
-        part = fs_end_partial(ip_conn(s), (int64_t)sent, part);
-        return part == FS_RETRY ? -EINTR : part;
+        return end_partial(s, sent, part);
     }
 }
 
@@ -171,20 +180,15 @@ static int64_t send_on(struct ip_socket *s, const char *data, size_t length, int
 static int64_t send_at_once(struct ip_socket *s, const char *data, size_t length, int flags) {
     size_t sent = 0;
     int64_t part;
-    for (int again = 0;; again = 1) {
-        do {
-            part = flags & MSG_OOB ? fs_try_send_urgent(ip_conn(s), data + sent, length - sent, flags)
-                                   : fs_try_send(ip_conn(s), data + sent, length - sent, flags);
-            if (part > 0) sent += (size_t)part;
-        } while (part > 0 && sent < length);
-        if (sent == length || (part < 0 && part != -EAGAIN)) break;
-        if (again || !fs_is(ip_conn(s), FS_IS_SENDING_RING) || fs_plug_if_full(ip_conn(s))) break; /* else credits came between the attempt and the look */
-    }
+    do {
+        part = fs_try_send(ip_conn(s), data + sent, length - sent, flags);
+        if (part > 0) sent += (size_t)part;
+    } while (part > 0 && sent < length);
     if (sent < length && (part == -EAGAIN || part == 0)) {
         fs_poller_sent_part(fs_pollable_of(ip_conn(s)));
         part = -EAGAIN;
     }
-    return sent || !length ? fs_end_partial(ip_conn(s), (int64_t)sent, part) : part;
+    return sent || !length ? end_partial(s, sent, part) : part;
 }
 
 int64_t ip_send(struct ip_socket *s, const void *data, size_t length, int flags) {

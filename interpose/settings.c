@@ -108,7 +108,6 @@ void ip_read_settings(const char *text) {
                    .combine_when_full = (int)number(text, "combine_when_full")},
         .memory_cap = number(text, "memory_cap"),
         .patience = number(text, "patience_ms") * 1000000,
-        .moves_polled = 1, /* who polls asks us */
         .waits = number(text, "meeting_ms") > 0,
     };
     struct fs_limits limits;

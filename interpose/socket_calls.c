@@ -23,6 +23,7 @@ static struct ip_socket *adopt(int fd, int nonblocking) {
 
 int socket(int family, int type, int protocol) {
     int fd = real.socket(family, type, protocol);
+    if (ip_unlikely(fd < 0) && ip_give_back()) fd = real.socket(family, type, protocol);
     if (fd < 0 || !ip_is_taking() || (family != AF_INET && family != AF_INET6) || (type & 0xf) != SOCK_STREAM ||
         (protocol && protocol != IPPROTO_TCP) || !ip_is_own_process())
         return fd;
@@ -30,6 +31,25 @@ int socket(int family, int type, int protocol) {
     adopt(fd, (type & SOCK_NONBLOCK) != 0);
     ip_unlock();
     return fd;
+}
+
+/* Any TCP socket that the program has made, or has been given, and that is no connection. (Others may use a connection which this process was
+ * given.) */
+static int may_be_claimed(int fd) {
+    unsigned char address[128];
+    int protocol = 0;
+    return getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &(socklen_t){sizeof protocol}) == 0 && protocol == IPPROTO_TCP &&
+           getpeername(fd, (struct sockaddr *)address, &(socklen_t){sizeof address}) < 0;
+}
+
+void fs_libc_claim(int fd, int made) {
+    int error = errno;
+    if (ip_load_relaxed(&ip_activity) == IP_CLAIMING && (made || !ip_thing_at(fd)) && ip_is_own_process() && may_be_claimed(fd)) {
+        ip_lock();
+        adopt(fd, (real.fcntl(fd, F_GETFL, NULL) & O_NONBLOCK) != 0);
+        ip_unlock();
+    }
+    errno = error;
 }
 
 /* The port of an address; 0: of none that has any. */
@@ -60,10 +80,11 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     struct ip_socket *listener = ip_socket_at(fd);
     socklen_t room = peer && size ? *size : 0;
     int made = real.accept4(fd, peer, size, flags);
-    if (made < 0 || !ip_is_taking() || !ip_is_own_process()) return made;
+    if (ip_unlikely(made < 0) && ip_give_back()) made = real.accept4(fd, peer, size, flags);
+    if (made < 0 || !ip_is_claiming() || (!listener && !ip_is_taking()) || !ip_is_own_process()) return made;
     int error = errno;
     int protocol = 0;
-    if (ip_unlikely(!listener && (real.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &(socklen_t){sizeof protocol}) < 0 || protocol != IPPROTO_TCP))) {
+    if (ip_unlikely(!listener && (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &(socklen_t){sizeof protocol}) < 0 || protocol != IPPROTO_TCP))) {
         errno = error;
         return made;
     }
@@ -75,6 +96,16 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     ip_unlock();
     errno = error;
     return made;
+}
+
+struct ip_socket *ip_adopt_connected(int fd) {
+    struct sockaddr_in6 own;
+    socklen_t size = sizeof own;
+    if (!ip_is_own_process() || getsockname(fd, (struct sockaddr *)&own, &size) < 0 || (own.sin6_family != AF_INET && own.sin6_family != AF_INET6))
+        return NULL;
+    struct ip_socket *s = adopt(fd, 1);
+    if (s) ip_connected(s, fd, 0, NULL); /* (whose service it is cannot be told from this) */
+    return s;
 }
 
 int accept(int fd, struct sockaddr *peer, socklen_t *size) { return accept4(fd, peer, size, 0); }
@@ -133,6 +164,7 @@ int shutdown(int fd, int how) {
 
 int dup(int fd) {
     int made = real.dup(fd);
+    if (ip_unlikely(made < 0) && ip_give_back()) made = real.dup(fd);
     if (ip_unlikely(ip_thing_at(fd) != NULL)) {
         ip_also_means(fd, made);
         if (0 <= made && made <= 2) ip_leave_number(made); /* the C library reads and writes the standard streams itself */
@@ -164,6 +196,7 @@ int fcntl64(int fd, int what, ...) {
     long flags = (long)argument;
     if (s && ((what == F_SETFL && flags & O_ASYNC) || what == F_SETSIG)) ip_leave_ring(s); /* SIGIO is the kernel's to send */
     int got = real.fcntl(fd, what, argument);
+    if (ip_unlikely(got < 0) && ip_give_back()) got = real.fcntl(fd, what, argument);
     if (got < 0) return got;
     if (s && what == F_SETFL) ip_store_relaxed(&s->nonblocking, (flags & O_NONBLOCK) != 0);
     if (what == F_DUPFD || what == F_DUPFD_CLOEXEC) {

@@ -12,10 +12,10 @@
  * that there will be none. The other order would take a half-close between the two looks for a death. A sender must not wait until the
  * ring from its peer is drained: perhaps nobody drains it before the sender has ended.
  *
- * After a FIN the end of the kernel connection says nothing new. Then each post, and now and then a sleeping sender, sends a doorbell
- * byte (the probe): the kernel of a dead client answers with RST, and that of a living one keeps the byte.
+ * After a FIN the end of the kernel connection says nothing new. Then a sender asks now and then, also in its sleep, if some process has
+ * the client's socket (the probe).
  *
- * Data bytes are numbers from 1, a doorbell byte is 0. Bytes in the kernel arrive at once (switch.pml models their way).
+ * Data bytes are numbers from 1. Bytes in the kernel arrive at once (switch.pml models their way).
  *
  * Checked: data goes into the kernel's stream only when the client has gone; a client that reads to the end gets all; a reader gets the
  * beginning of what was posted, and all of it if the poster was killed or ended without a reset; all processes end. With -DDEATH the
@@ -32,8 +32,6 @@
 #define ANSWER 2
 #define REQUEST 1
 #define WINDOW 1
-#define EDGES 1
-#define PROBES 2                          /* maximum of probes of a living client; of a dead one: without a limit */
 
 #define SERVER 0
 #define CLIENT 1
@@ -44,12 +42,11 @@ chan answer = [WINDOW] of { byte };
 chan request = [WINDOW] of { byte };
 mtype fin_of_server = NONE, fin_of_client = NONE;
 bool client_gone;                         /* FS_GONE in direction SERVER */
-byte rung, heard;                         /* doorbell bytes to the client */
 byte handed;                              /* bytes of the answer that the ring has accepted */
 byte asked;                               /* bytes of the request that the ring has accepted */
 
 /* The kernel connection. */
-byte at_client;                           /* bytes in the client's queue; data in it is lost data */
+byte at_client;                           /* bytes in the client's queue, which nobody reads */
 bool server_fin, client_fin;              /* the kernel's FIN of each has come */
 bool server_closed, client_closed;        /* nobody has the socket open any more */
 bool server_reset;                        /* RST has come there */
@@ -74,10 +71,10 @@ inline kernel_send() {
     fi
 }
 
-/* fs_notify_receiver with EXPOSED, fs_count_ring */
-inline ring_doorbell() {
+/* fs_probe_peer, of a peer whose stream has ended. */
+inline probe() {
     if
-    :: atomic { rung - heard < EDGES && !server_reset -> rung++ }; atomic { kernel_send() }
+    :: client_closed -> lost = true
     :: else
     fi
 }
@@ -110,7 +107,7 @@ inline look_at_peer() {
 }
 
 active proctype server_sender() {
-    byte next = 1, probes;
+    byte next = 1;
     bool lost, waits_for_rdhup, failed;
     mtype seen_fin = NONE;
     {
@@ -135,15 +132,12 @@ active proctype server_sender() {
                 :: len(answer) < WINDOW ->
                     atomic { answer!next; handed = next; next++ };   /* fs_post */
                     if
-                    :: fin_of_client != NONE -> ring_doorbell()
+                    :: client_gone -> lost = true; atomic { kernel_send() }   /* fs_draw_reset */
                     :: else
                     fi;
                     if
-                    :: client_gone -> lost = true; atomic { kernel_send() }   /* ring with GONE: draws the RST */
-                    :: else
-                    fi;
-                    if
-                    :: look_at_peer()                     /* fs_watch_liveness, now and then */
+                    :: fin_of_client == NONE -> look_at_peer()                /* watch_liveness, now and then */
+                    :: fin_of_client != NONE -> probe()
                     :: true
                     fi
                 :: else ->
@@ -159,9 +153,7 @@ active proctype server_sender() {
                         look_at_peer()
 #endif
 #ifndef NO_PROBE
-                    :: atomic { !waits_for_rdhup && (client_closed || probes < PROBES) && rung - heard < EDGES ->
-                            probes = (client_closed -> probes : probes + 1) };
-                        ring_doorbell()                   /* PROBE_INTERVAL has passed */
+                    :: atomic { !waits_for_rdhup && client_closed -> lost = true }   /* the probe, after PROBE_INTERVAL */
 #endif
                     fi
                 fi
@@ -221,18 +213,8 @@ active proctype server_reader() {
     } unless { server_dead }
 }
 
-/* A client that has drained its ring: fs_doorbell_bytes_to_drain counts, swallow takes the bytes that have come. */
-inline quiet() {
-    count = rung - heard;
-    atomic {
-        at_client = (at_client > count -> at_client - count : 0);
-        heard = heard + count;
-        count = 0
-    }
-}
-
 active proctype client() {
-    byte b, expected = 1, next = 1, count;
+    byte b, expected = 1, next = 1;
     bool over, at_end, waits, unread, closes, shut;
     {
         do
@@ -264,11 +246,6 @@ active proctype client() {
                 :: atomic { fin_of_server == FIN && len(answer) == 0 -> over = true }
                 :: atomic { else -> at_end = server_fin };
                     if
-                    :: !at_end && len(answer) == 0 -> quiet()
-                    :: !at_end && len(answer) > 0
-                    :: at_end
-                    fi;
-                    if
                     :: atomic { at_end && len(answer) == 0 -> over = true }
                     :: atomic { else -> waits = true; at_end = false }
                     fi
@@ -289,10 +266,6 @@ active proctype client() {
 #endif
         if
         :: fin_of_client == NONE -> fin_of_client = (unread -> RESET : FIN)
-        :: else
-        fi;
-        if
-        :: !unread -> quiet()
         :: else
         fi;
         atomic { kernel_close_client(unread) };

@@ -1,7 +1,7 @@
 /* Fallback: one end or both ends take a connection from the ring back to the kernel, with bytes unread.
  *
  * Theory. The side that falls back writes LEFT and posts BACK after its last post. Its peer's control thread (or the peer's next
- * send) posts BACK too and is held. The side that falls back collects its unread data and the doorbell bytes, and asks the peer's
+ * send) posts BACK too and is held. The side that falls back collects its unread data, and asks the peer's
  * control thread to resend the unread data through the kernel. `settled` is swapped from 0 once, so that each byte of the unread data
  * is either in the kernel's queue or with the side that falls back. If the peer cannot help, a bridge reads the bytes that the kernel
  * took (`returned`), then the rest of the unread data, then the bytes that follow. When both ends fall back, none may write raw before
@@ -9,13 +9,13 @@
  *
  * Side i sends direction i. Each side is a sending thread, a receiving thread, which may fall back at any time, and the connection
  * thread. The same two threads model the program's raw reads and writes after the fallback, and the bridge. Data bytes are numbers from
- * 1, a doorbell byte is 0. Unread data is a run of numbers. Bytes in the kernel arrive at once.
+ * 1. Unread data is a run of numbers. Bytes in the kernel arrive at once.
  *
  * Checked: each reader gets 1, 2, 3, ... to the end, also when bytes were resent or went over a bridge; with deaths it gets all that was
- * handed over before; swallowed doorbell bytes are doorbell bytes; all processes end, and without a death no deadline is needed. With
+ * handed over before; no byte is taken for a stray one; all processes end, and without a death no deadline is needed. With
  * -DEARLY deadlines pass at any moment, as with a peer that is stopped or slow, with -DEARLY_SETTLE only those of give_back and
- * let_peer_leave. BOTH: both ends may fall back, else only side 0. AT_ONCE: before they read anything, and without probes. DEATH: one
- * side may be killed at any step. EXPOSED: with doorbell bytes.
+ * let_peer_leave. BOTH: both ends may fall back, else only side 0. AT_ONCE: before they read anything. DEATH: one side may be killed at
+ * any step.
  *
  * Negative controls (-D):
  *   SETTLED_TWICE       (EARLY) `settled` is looked at and then stored
@@ -26,8 +26,6 @@
  *   LEFT_UNSETTLED      (BOTH) a side that falls back does not wait for one that has half-closed, and settles nothing
  *   DEADLINE_WITHOUT_LOCK (BOTH, EARLY_SETTLE) a side that refuses to resend does not wait for a resend under way
  *   SENDS_WHILE_LEAVING (BOTH) the other thread of a side that falls back sends before the other side is settled
- *   BYTE_BEHIND_BACK    (BOTH) the doorbell byte of a side that falls back comes after its BACK
- *   PROBE_BEHIND_BACK   a sleeping sender's probe does not look for BACK
  */
 #ifndef N0
 #define N0 1                        /* bytes that side 0 sends, and side 1 */
@@ -37,7 +35,6 @@
 #endif
 #define WINDOW 1
 #define QUEUE 6
-#define EDGES 1
 #define BYTES(i) (i == 0 -> N0 : N1)
 
 mtype = { NONE, FIN, BACK, READY, LEFT, TOO_LATE, GO_ON, RETURNING, REFUSED }
@@ -45,7 +42,7 @@ mtype = { NONE, FIN, BACK, READY, LEFT, TOO_LATE, GO_ON, RETURNING, REFUSED }
 /* The region: direction i. */
 chan ring[2] = [WINDOW] of { byte };
 mtype fin[2] = NONE, ready[2] = READY, settled[2] = NONE;
-byte switch_at[2], returned[2], rung[2], heard[2];
+byte switch_at[2], returned[2];
 
 /* The kernel connection. */
 chan kern[2] = [QUEUE] of { byte }; /* sent by i, unread at the other side */
@@ -61,7 +58,6 @@ byte parcel_first[2], parcel_size[2];
 /* State of side i: memory that its threads share. */
 bool locked[2];                     /* the send lock */
 bool sending_moved[2], sending_back[2], sending_held[2], receiving_moved[2], receiving_back[2], out[2];
-byte debt[2];
 byte handed[2];                     /* bytes of stream i that the ring or the kernel has accepted */
 bool dead[2];
 byte ended[2];                      /* of the sending and the receiving thread */
@@ -106,19 +102,6 @@ inline kernel_send(i, b) {
     fi
 }
 
-inline ring_doorbell(i) {
-    if
-    :: atomic { rung[i] - heard[i] < EDGES -> rung[i]++ }; atomic { kernel_send(i, 0) }
-    :: else
-    fi
-}
-
-#ifdef EXPOSED
-#define rings(i) true
-#else
-#define rings(i) (fin[1 - i] != NONE)
-#endif
-
 /* fs_send_fall_back, with the send lock: in answer to the other side's fallback, */
 inline answer_leaver(i) {
     if
@@ -132,22 +115,12 @@ inline answer_leaver(i) {
     fi
 }
 
-/* and by a side that falls back, whose peer may need a doorbell byte in front of its unread data. */
+/* and by a side that falls back. */
 inline go_back_sending(i) {
     if
     :: atomic { !sending_back[i] -> sending_back[i] = true };
         if
-        :: fin[i] == NONE ->
-#ifdef BYTE_BEHIND_BACK
-            fin[i] = BACK;
-#endif
-            if
-            :: len(ring[i]) > 0 -> ring_doorbell(i)
-            :: else
-            fi;
-#ifndef BYTE_BEHIND_BACK
-            fin[i] = BACK
-#endif
+        :: fin[i] == NONE -> fin[i] = BACK
         :: else
         fi
     :: else
@@ -173,7 +146,7 @@ inline send_in_kernel(i) {
 
 proctype sender(bit i) MORTAL {
     byte next = handed[i] + 1;
-    bool sent, failed, lost, probed;
+    bool sent, failed, lost;
         do
         :: next > BYTES(i) || failed -> break
         :: atomic { next <= BYTES(i) && !failed && out[i] -> send_in_kernel(i) }           /* raw */
@@ -218,12 +191,8 @@ proctype sender(bit i) MORTAL {
                     send_in_kernel(i);
                     UNLOCK(i) }
             :: atomic { sending_moved[i] && !sending_back[i] && !lost && len(ring[i]) < WINDOW ->
-                    ring[i]!next; handed[i] = next; next++; probed = false };
-                if
-                :: rings(i) -> ring_doorbell(i)
-                :: else
-                fi;
-                UNLOCK(i)
+                    ring[i]!next; handed[i] = next; next++;
+                    UNLOCK(i) }
             :: atomic { sending_moved[i] && !sending_back[i] && !lost && len(ring[i]) == WINDOW ->
                     UNLOCK(i) };
                 /* sleep_for_credit */
@@ -231,19 +200,7 @@ proctype sender(bit i) MORTAL {
                 :: len(ring[i]) < WINDOW || sending_back[i]
                 :: reset[i] -> lost = true
                 :: atomic { peer_ended(i) && fin[1 - i] == NONE -> lost = true }           /* half_close.pml */
-#ifndef AT_ONCE
-                :: atomic { fin[1 - i] != NONE && (!probed || dead[1 - i]) && rung[i] - heard[i] < EDGES -> probed = true };
-                    atomic { LOCK(i) };
-                    if
-#ifdef PROBE_BEHIND_BACK
-                    :: true -> ring_doorbell(i)
-#else
-                    :: !sending_back[i] -> ring_doorbell(i)
-                    :: else
-#endif
-                    fi;
-                    UNLOCK(i)
-#endif
+                :: atomic { fin[1 - i] != NONE && closed[1 - i] -> lost = true }           /* fs_probe_peer */
                 fi
             fi;
             if

@@ -15,34 +15,8 @@ inline settle_with_peer(j) {
     }
 }
 
-inline swallow(j) {
-    do
-    :: atomic { debt[j] > 0 && len(kern[1 - j]) > 0 -> kern[1 - j]?b; assert(b == 0); b = 0; debt[j]-- }
-    :: atomic { debt[j] > 0 && len(kern[1 - j]) == 0 && peer_ended(j) -> debt[j] = 0 }   /* never sent */
-    :: atomic { debt[j] == 0 || len(kern[1 - j]) == 0 && !peer_ended(j) -> break }
-    od
-}
-
-/* fs_doorbell_bytes_to_drain and swallow */
-inline quiet(j) {
-    count = rung[1 - j];
-    if
-    :: count != heard[1 - j] && len(ring[1 - j]) == 0 && fin[1 - j] == NONE ->
-        atomic { debt[j] = debt[j] + count - heard[1 - j]; heard[1 - j] = count }
-    :: else
-    fi;
-    swallow(j);
-    count = 0
-}
-
-inline hear_all(j) {
-    debt[j] = debt[j] + rung[1 - j] - heard[1 - j];
-    heard[1 - j] = rung[1 - j]
-}
-
 inline go_back_receiving(j) {
-    atomic { receiving_back[j] = true; hear_all(j) };
-    swallow(j);
+    receiving_back[j] = true;
     settle_with_peer(j)
 }
 
@@ -50,9 +24,8 @@ inline go_back_receiving(j) {
  * does.) */
 inline receive(j) {
     if
-    :: receiving_back[j] && debt[j] > 0 -> swallow(j); waits = (debt[j] > 0)
-    :: atomic { receiving_back[j] && debt[j] == 0 && len(kern[1 - j]) > 0 -> kern[1 - j]?b; deliver(b); b = 0 }
-    :: atomic { receiving_back[j] && debt[j] == 0 && len(kern[1 - j]) == 0 ->
+    :: atomic { receiving_back[j] && len(kern[1 - j]) > 0 -> kern[1 - j]?b; deliver(b); b = 0 }
+    :: atomic { receiving_back[j] && len(kern[1 - j]) == 0 ->
             if
             :: peer_ended(j) -> over = true
             :: else -> waits = true
@@ -74,13 +47,7 @@ inline receive(j) {
             :: !at_end
             fi
         fi
-    :: atomic { !receiving_back[j] && receiving_moved[j] && len(ring[1 - j]) > 0 -> ring[1 - j]?b; deliver(b); b = 0 };
-#ifdef EXPOSED
-        if
-        :: len(ring[1 - j]) == 0 && fin[1 - j] == NONE -> quiet(j)
-        :: else
-        fi
-#endif
+    :: atomic { !receiving_back[j] && receiving_moved[j] && len(ring[1 - j]) > 0 -> ring[1 - j]?b; deliver(b); b = 0 }
     :: !receiving_back[j] && receiving_moved[j] && len(ring[1 - j]) == 0 ->
         if
         :: atomic { fin[1 - j] == FIN && len(ring[1 - j]) == 0 -> over = true }
@@ -90,7 +57,7 @@ inline receive(j) {
             if
             :: atomic { len(kern[1 - j]) == 0 && peer_ended(j) -> at_end = true }
             :: atomic { len(kern[1 - j]) == 0 && !peer_ended(j) -> waits = true }
-            :: len(kern[1 - j]) > 0 -> quiet(j); waits = true
+            :: len(kern[1 - j]) > 0 -> assert(fin[1 - j] == BACK)           /* fs_has_stray_bytes */
             fi;
             if
             :: atomic { at_end -> at_end = false; if :: len(ring[1 - j]) == 0 -> over = true :: else fi }
@@ -106,19 +73,6 @@ inline receive(j) {
     || !receiving_back[j] && receiving_moved[j] && (len(ring[1 - j]) > 0 || fin[1 - j] != NONE))
 
 mtype = { IN_KERNEL, NEEDS_BRIDGE }
-
-/* take_doorbells: waits for doorbell bytes that have not come. */
-inline take_doorbells(j) {
-    atomic { hear_all(j) };
-    do
-    :: atomic { debt[j] == 0 -> outcome = IN_KERNEL; break }
-    :: debt[j] > 0 ->
-        if
-        :: len(kern[1 - j]) > 0 || peer_ended(j) -> swallow(j)
-        :: DEADLINE -> outcome = NEEDS_BRIDGE; break
-        fi
-    od
-}
 
 /* Nobody else posts or receives here any more, so this is one step. */
 inline collect(j) {
@@ -210,7 +164,7 @@ inline leave(j) {
     go_back_sending(j);
     UNLOCK(j);
     if
-    :: receiving_back[j] -> settle_with_peer(j); take_doorbells(j)
+    :: receiving_back[j] -> settle_with_peer(j); outcome = IN_KERNEL
     :: else ->
         /* await_end_of_ring */
         asks[1 - j]!false;
@@ -225,10 +179,9 @@ inline leave(j) {
             if
             :: outcome == NEEDS_BRIDGE -> settle_with_peer(j)
             :: else ->
-                take_doorbells(j);
                 if
-                :: outcome == IN_KERNEL && parcel_size[j] > 0 -> give_back(j)
-                :: else -> settle_with_peer(j)
+                :: parcel_size[j] > 0 -> give_back(j)
+                :: else -> settle_with_peer(j); outcome = IN_KERNEL
                 fi
             fi
         :: DEADLINE -> outcome = NEEDS_BRIDGE; settle_with_peer(j)

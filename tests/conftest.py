@@ -132,8 +132,6 @@ def peer(publishes: bool, caplog: pytest.LogCaptureFixture) -> Iterator["Peer"]:
     from harness.hostile_peer import holdings, holdings_at_rest, on_ring
 
     caplog.set_level("INFO", "fastsock")
-    with make_pair("ring"):
-        pass  # what a process makes once is there
     before = holdings_at_rest()
     with on_ring(publishes) as peer:
         yield peer

@@ -134,7 +134,7 @@ PARTS = {
     "libc": Part(
         "CPython's own suites whole, plain against unpatched below the C library",
         (*PRODUCT, "tests/third_party/stdlib/*"),
-        runs=(*STDLIB, "--suite", "test_[b-l]*", "test_[n-z]*", "test_asyncore", "--mode", "libc", "installed"),
+        runs=(*STDLIB, "--suite", "test_[b-l]*", "test_[n-z]*", "test_asyncore", "--mode", "libc"),
         seconds=600,
     ),
     "calls": Part(
@@ -211,10 +211,10 @@ PARTS = {
         tests=(
             "tests/project/test_demo.py",
             "tests/project/test_instructions.py",
-            "tests/project/test_pictures.py",
+            "tests/project/test_figures_command.py",
             "tests/project/test_program_bench.py",
         ),
-        tools=("valgrind", "redis-server"),
+        tools=("valgrind", "redis-server", "memcached", "nginx", "postgresql:/usr/bin/psql"),
         seconds=150,
     ),
 }

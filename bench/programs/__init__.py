@@ -14,5 +14,5 @@ are compared. A third pair, plain again, is the null test: what its ratios diffe
     calls.py      system calls of running processes
     measure.py    rounds and slices
     results.py    ratios, quartiles, humps, verdicts
-    show.py       the table, Markdown, JSON
+    show.py       the table, JSON
 """

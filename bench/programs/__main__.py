@@ -60,12 +60,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-calls", action="store_true", help="do not count system calls")
     parser.add_argument("--keep", action="store_true", help="keep the rows in the JSON file that are not measured now")
     parser.add_argument("--json", type=Path, metavar="FILE", default=OUT / "programs.json", help="where the JSON goes")
-    parser.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="renew the documents' table there: docs/performance.md"
-    )
     options = parser.parse_args(arguments)
-    if options.markdown and not show.has_a_place(options.markdown):
-        parser.error(f"{options.markdown} has no place for the table: the lines {show.BEGIN} and {show.END}")
     for name in options.names:
         if not any(fnmatchcase(row.name, name) for row in ROWS):
             parser.error(f"no row is called {name}; --list names them")
@@ -125,8 +120,6 @@ def main() -> int:
             show.write_json(options.json, results, plan, described)
 
     console.print(show.table(results))
-    if options.markdown:
-        show.write_markdown(options.markdown, results)
     progress.print(f"wrote {options.json}", highlight=False)
     return 1 if any(result.problem for result in results) else 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
+from importlib.util import find_spec
 from itertools import permutations
 from pathlib import Path
 
@@ -20,7 +21,7 @@ Tell = Callable[[str], None]
 def measure(row: Row, placement: str, plan: Plan, directory: Path, tracer: str | None, tell: Tell) -> Result:
     """Measure a row; what fails is told in the result, not raised."""
     result = Result(row, placement)
-    missing = [command for command in row.needs if shutil.which(command) is None]
+    missing = [name for name in row.needs if shutil.which(name) is None and find_spec(name) is None]
     if missing:
         result.problem = f"{', '.join(missing)}: not installed"
         return result

@@ -95,7 +95,7 @@ class Pair:
         self.row, self.kind, self.placement, self.plan = row, kind, placement, plan
         self.scratch = directory / kind.replace(" ", "-")
         self.scratch.mkdir(parents=True)
-        self.port = free_port()
+        self.ports = {"port": free_port(), "inner": free_port()}
         self.servers: list[subprocess.Popen[bytes]] = []
         self.client: DrivenProcess | None = None
         self.statuses: list[int] = []
@@ -117,22 +117,23 @@ class Pair:
                 command, how = self._command(end, f"server{number}"), self._how(end)
                 streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
                 self.servers.append(subprocess.Popen(command, **streams, **how))
-            if not number:
-                self._until_listening(deadline)
+            if listens := end.listens or ("" if number else "port"):
+                self._until_listening(number, self.ports[listens], deadline)
         with confined(self._cpu(True)):
             end = self.row.client
             self.client = DrivenProcess("client", self._command(end, "client"), **self._how(end))
         self._hear(deadline - monotonic())
 
     def _command(self, end: End, name: str) -> list[str]:
-        values = {"port": str(self.port), "scratch": str(self.scratch), **self.plan.sizes}
+        values = {**self.ports, "scripts": SCRIPTS, "scratch": self.scratch, **self.plan.sizes}
         words = [word.format(**values) for word in end.words]
-        if end.native:
-            return [*PDEATHSIG, *words]
         if words[0].endswith(".py"):
             words[0] = str(SCRIPTS / words[0])
-        under = ["-m", "fastsock", "run", "--stats", str(self.scratch / f"{name}.json")]
-        return [*PDEATHSIG, sys.executable, *(under if self._under_fastsock(end) else []), *words]
+        if self._under_fastsock(end):
+            words = ["-m", "fastsock", "run", "--stats", str(self.scratch / f"{name}.json"), *words]
+        elif end.native:
+            return [*PDEATHSIG, *words]
+        return [*PDEATHSIG, sys.executable, *words]
 
     def _under_fastsock(self, end: End) -> bool:
         return self.kind == FASTSOCK and not end.foreign
@@ -145,13 +146,13 @@ class Pair:
         allowed = sorted(os.sched_getaffinity(0))
         return allowed[-1 if second else 0] if self.placement == APART else None
 
-    def _until_listening(self, deadline: float) -> None:
+    def _until_listening(self, number: int, port: int, deadline: float) -> None:
         while True:
             with suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 return
-            if self.servers[0].poll() is not None or monotonic() > deadline:
-                raise RunFailed(f"the {self.kind} server does not listen: {self._last_lines(0)}")
+            if self.servers[number].poll() is not None or monotonic() > deadline:
+                raise RunFailed(f"the {self.kind} server does not listen: {self._last_lines(number)}")
             sleep(0.02)
 
     # ---- slices ------------------------------------------------------------------------------------------------

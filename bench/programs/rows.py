@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 NULL = "null test"
@@ -22,7 +24,8 @@ Goal = float | str | None
 class End:
     """A program: its words after `python`, or with `native` all of its words.
 
-    Words may have {port}, {scratch} (a directory of this pair's) and the sizes of a `Plan` in them.
+    Words may have {port}, {inner} (a second port), {scripts} (the folder), {scratch} (a directory of this pair's)
+    and the sizes of a `Plan` in them.
     """
 
     words: tuple[str, ...]
@@ -30,6 +33,8 @@ class End:
     """Whether it runs without fastsock in both pairs."""
     native: bool = False
     """Whether it is no Python program."""
+    listens: str = ""
+    """The word for its port, "port" or "inner", if later programs wait for it. The first server has "port"."""
     second: bool = False
     """Whether it runs on the clients' CPU where each end has one."""
 
@@ -45,7 +50,9 @@ class Row:
     apart: Goal = None
     environment: tuple[tuple[str, str], ...] = ()
     needs: tuple[str, ...] = ()
-    """Commands that have to be installed."""
+    """Commands and modules of Python that have to be installed."""
+    reason: str = ""
+    """Why it gains nothing, in words for the documents, where the path of its connections does not say it."""
     ready_seconds: float = 30.0
     """From the start of the first process until the client is ready."""
     slice_seconds: float = 20.0
@@ -60,6 +67,6 @@ class Row:
         return NULL in (self.free, self.apart)
 
 
-def python(line: str, **how: bool) -> End:
+def python(line: str, **how: Any) -> End:
     """An End from a line of words."""
     return End(tuple(line.split()), **how)

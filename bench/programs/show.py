@@ -1,4 +1,4 @@
-"""Results as a line, a table on the terminal, Markdown and JSON."""
+"""Results as a line, a table on the terminal, and JSON."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rich.table import Table
 from bench.programs.pair import AGAIN, FASTSOCK, PLAIN, Slice
 from bench.programs.plan import Plan
 from bench.programs.results import Quartiles, Result
-from bench.programs.rows import APART, CPU_GOALS, FREE, Goal, Row
-from bench.programs.table import LINES, ROWS
+from bench.programs.rows import CPU_GOALS, Goal
+from bench.programs.table import ROWS
 from bench.report import fastsock_settings, three_digits
 
 # fmt: off
@@ -26,9 +26,6 @@ HEADINGS = (
     "goal", "reached",
 )
 # fmt: on
-
-BEGIN, END = "<!-- ./dev bench programs -->", "<!-- end -->"
-"""What the table stands between in a document."""
 
 
 def quartiles(of: Quartiles | None) -> str:
@@ -104,57 +101,6 @@ def table(results: Sequence[Result]) -> Table:
     for result in results:
         drawn.add_row(*map(escape, cells(result)))
     return drawn
-
-
-def markdown(results: Sequence[Result]) -> str:
-    """The documents' table: rows of a kind share a line, with both placements. (*) falls short of its goal."""
-    drawn = [
-        "| program | free | goal | CPU time | a CPU each | goal | CPU time |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    rows = {row.name: row for row in ROWS}
-    found = {(result.row.name, result.placement): result for result in results}
-    for title, names in LINES.items():
-        figures = []
-        for placement in (FREE, APART):
-            shown = [in_document(rows[name], placement, found.get((name, placement))) for name in names.split()]
-            figures += [once(column) for column in zip(*shown, strict=True)]
-        drawn.append(f"| {' | '.join([title, *figures])} |")
-    return "\n".join(drawn) + "\n"
-
-
-def once(cells: Sequence[str]) -> str:
-    """Cells of neighbours in one; what is the same for all stands once."""
-    return cells[0] if len(set(cells)) == 1 else " / ".join(cells)
-
-
-def in_document(row: Row, placement: str, result: Result | None) -> tuple[str, str, str]:
-    """The ratio, the goal and the ratio of the CPU time."""
-    wanted = goal(row.goal(placement))
-    if result is None:
-        return "-", wanted, "-"
-    ratio, share = result.ratio(), result.cpu_ratio()
-    if ratio is None or result.problem is not None:
-        return "invalid", wanted, "-"
-    marks = {word: " (*)" if word in result.missed else "" for word in ("ratio", "CPU time")}
-    cpu = "-" if share is None else f"{share:.2f}{marks['CPU time']}"
-    return f"{ratio.median:.2f}{marks['ratio']}", wanted, cpu
-
-
-def has_a_place(path: Path) -> bool:
-    """Whether the table can be written there: a new or empty file, or one with the marks."""
-    text = path.read_text() if path.exists() else ""
-    return not text.strip() or END in text.partition(BEGIN)[2]
-
-
-def write_markdown(path: Path, results: Sequence[Result]) -> None:
-    """Write the table, or in a file that has the marks, put it between them. ValueError if it has other text only."""
-    if not has_a_place(path):
-        raise ValueError(f"{path} has no place for the table")
-    text = path.read_text() if path.exists() else ""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    path.write_text(f"{before}{begin}\n{markdown(results)}{end}{after}" if end else markdown(results))
 
 
 def record(result: Result) -> dict[str, Any]:

@@ -10,13 +10,25 @@ from typing import Any
 
 from bench.programs.rows import FREE, NULL, End, Goal, Row, python
 
-UVICORN = "-m uvicorn {app} --port {{port}} --loop {loop} --http {http} --no-access-log --log-level warning"
+UVICORN = "-m uvicorn {app} --port {{{port}}} --loop {loop} --http httptools --no-access-log --log-level warning"
 GUNICORN = "-m gunicorn --bind 127.0.0.1:{port} --log-level error --worker-class gthread --threads 4 wsgi_app:app"
+CELERY = (
+    "-m celery -A tasks --broker redis://127.0.0.1:{port}/0 --result-backend redis://127.0.0.1:{port}/0 worker "
+    "--concurrency 1 --loglevel error --without-gossip --without-mingle --without-heartbeat"
+)
 REDIS_WORDS = ("redis-server", "--port", "{port}", "--bind", "127.0.0.1", "--save", "", "--dir", "{scratch}")
-REDIS = End(REDIS_WORDS, foreign=True, native=True)
+REDIS = End(REDIS_WORDS, native=True)
+MEMCACHED = End(("memcached", "-l", "127.0.0.1", "-p", "{port}", "-U", "0", "-u", "root"), native=True)
+POSTGRES = End(("sh", "{scripts}/postgres.sh", "{port}", "{scratch}"), native=True)
+NGINX = ("sh", "{scripts}/nginx.sh", "{port}", "{inner}", "{scratch}")
+NAGLE = "wsgi_server.py http.server-nagle {port}"
+GUNICORN_UVICORN = (
+    "-m gunicorn --bind 127.0.0.1:{inner} --log-level error --worker-class uvicorn_worker.UvicornWorker asgi_app:app"
+)
 WSGI = {
     **{name: python(f"wsgi_server.py {name} {{port}}") for name in ("waitress", "cheroot", "werkzeug", "http.server")},
     "gunicorn": python(GUNICORN),
+    "flask": python("-m waitress --host 127.0.0.1 --port {port} --threads 4 flask_app:app"),
 }
 
 
@@ -27,8 +39,8 @@ def row(name: str, program: str, server: End | str, client: End | str, *goals: G
     return Row(name, program, servers, client if isinstance(client, End) else python(client), free, apart, **how)
 
 
-def uvicorn(app: str = "asgi_app:app", loop: str = "uvloop", http: str = "httptools", **how: bool) -> End:
-    return python(UVICORN.format(app=app, loop=loop, http=http), **how)
+def uvicorn(app: str = "asgi_app:app", loop: str = "uvloop", port: str = "port", **how: Any) -> End:
+    return python(UVICORN.format(app=app, loop=loop, port=port), **how)
 
 
 def echoes() -> list[Row]:
@@ -59,6 +71,8 @@ def calls() -> list[Row]:
     return [
         rpc("rpyc-call", "rpyc, call", "rpyc", "call", 1.1, 1.5),
         rpc("rpyc-attribute", "rpyc, attribute", "rpyc", "attribute", 1.2, 1.5),
+        rpc("thrift", "thriftpy2, call", "thrift", ""),
+        rpc("grpc", "gRPC, unary call", "grpc", ""),
         rpc("mp-small", "multiprocessing.connection, small", "connection", "", 1.6, 4),
         rpc("mp-64k", "multiprocessing.connection, 64 KiB", "connection", "65536", 1.3, 2),
         rpc("mp-manager", "multiprocessing, manager calls", "manager", "", 1.2, 2),
@@ -117,6 +131,29 @@ def http() -> list[Row]:
         row("httpx-async", "httpx async against uvicorn", items, "httpx_async.py {port} 1 asyncio", 1.05, 1.15),
         row("httpx-async-20", "httpx async against uvicorn, 20", items, "httpx_async.py {port} 20 asyncio"),
         row("httpx-async-uvloop", "httpx async, uvloop, against uvicorn", items, "httpx_async.py {port} 1 uvloop"),
+        row("fastapi-aiohttp", "aiohttp against FastAPI", items, "aiohttp_client.py {port} 1 asyncio /item/7"),
+        row("flask", "requests against Flask under waitress", WSGI["flask"], "http_client.py requests-session {port}"),
+        row(
+            "computing",
+            "http.client against uvicorn, 2 ms of computing",
+            uvicorn("computing_app:app"),
+            "http_client.py http.client-kept {port}",
+            reason="the application computes for 2 ms a request: the connection is not what takes the time",
+        ),
+        *(
+            Row(
+                f"nginx-{name}",
+                f"http.client against nginx before {name}",
+                (end, End(NGINX, native=True, listens="port", second=True)),
+                python("http_client.py http.client-kept {port}"),
+                needs=("nginx",),
+            )
+            for name, end in (
+                ("uvicorn", uvicorn(port="inner", listens="inner")),
+                ("gunicorn", python(GUNICORN_UVICORN, listens="inner")),
+            )
+        ),
+        row("pytest-live", "pytest with requests, a live http.server", NAGLE, "pytest_client.py {port}"),
     ]
     for server, end in (("uvicorn", uvicorn()), ("http.server", WSGI["http.server"])):
         for requests in (1, 2, 4, 8, 16, 50, 1000):
@@ -144,7 +181,54 @@ def mail_and_files() -> list[Row]:
         ftp("down", "FTP, 64 KiB reads", 1.3, 1.5),
         ftp("up", "FTP, upload", 1.3, 1.5),
         ftp("down8k", "FTP, 8 KiB reads"),
+        row("feed", "a stream of 4 KiB records", "feed.py server {port} 4096", "feed.py client {port} 4096"),
     ]
+
+
+def caches_and_databases() -> list[Row]:
+    def redis(name: str, title: str, words: str) -> Row:
+        client = f"redis_client.py {{port}} {words}"
+        return row(f"redis-{name}", title, REDIS, client, needs=("redis-server",))
+
+    def database(kind: str, title: str) -> Row:
+        line = f"database_client.py {kind} {{port}}"
+        return row(kind, f"{title}, a row of PostgreSQL", POSTGRES, line, needs=("psql", kind), ready_seconds=60)
+
+    def tasks(kind: str, title: str, worker: str) -> Row:
+        servers = (REDIS, python(worker, second=True))
+        client = python(f"tasks_client.py {kind} {{port}}")
+        return Row(kind, title, servers, client, needs=("redis-server", kind), ready_seconds=60)
+
+    return [
+        redis("1", "redis-py, GET 1 B", "1"),
+        redis("16k", "redis-py, GET 16 KiB", "16384"),
+        redis("asyncio", "redis.asyncio, GET, 20 tasks", "1 20"),
+        row(
+            "memcached",
+            "pymemcache, get",
+            MEMCACHED,
+            "memcached_client.py {port}",
+            needs=("memcached", "pymemcache"),
+        ),
+        database("psycopg", "psycopg 3"),
+        database("psycopg2", "psycopg2"),
+        database("asyncpg", "asyncpg"),
+        database("sqlalchemy", "SQLAlchemy with psycopg"),
+        database("django", "Django's ORM with psycopg"),
+        tasks("celery", "Celery with redis, a task and its result", CELERY),
+        tasks("rq", "RQ with redis, a job and its result", "-m rq.cli worker --quiet --url redis://127.0.0.1:{port}/0"),
+    ]
+
+
+def ray() -> Row:
+    return row(
+        "ray",
+        "Ray, call of an actor",
+        "ray_end.py head {port}",
+        "ray_end.py client {port}",
+        needs=("ray",),
+        ready_seconds=90,
+    )
 
 
 def dask() -> list[Row]:
@@ -180,17 +264,11 @@ def dask() -> list[Row]:
 
 def kernel_path() -> list[Row]:
     """One-shot connections and foreign peers, which stay on kernel TCP."""
-    once, null = "http_client.py requests {port}", (NULL, NULL)
+    once, null, plain = "http_client.py requests {port}", (NULL, NULL), End(REDIS_WORDS, foreign=True, native=True)
 
     def redis(name: str, title: str, words: str) -> Row:
-        return row(
-            f"redis-{name}",
-            f"foreign: {title}",
-            REDIS,
-            f"redis_client.py {{port}} {words}",
-            *null,
-            needs=("redis-server",),
-        )
+        client = f"redis_client.py {{port}} {words}"
+        return row(f"foreign-redis-{name}", f"foreign: {title}", plain, client, *null, needs=("redis-server",))
 
     def foreign_curl(loop: str) -> Row:
         client = python("http_client.py curl {port} 50", foreign=True)
@@ -253,37 +331,15 @@ def crowds() -> list[Row]:
     return rows
 
 
-ROWS = (*echoes(), *calls(), *streams(), *http(), *mail_and_files(), *dask(), *kernel_path(), *crowds())
-
-LINES: dict[str, str] = {
-    "selectors echo 64 B, 1 / 10 connections": "selectors-1 selectors-10",
-    "rpyc call / attribute": "rpyc-call rpyc-attribute",
-    "trio echo 1 / 20": "trio-1 trio-20",
-    "tornado IOStream 1 / 20": "tornado-iostream-1 tornado-iostream-20",
-    "websockets, threads, 64 B / 16 KiB": "websockets-threads-64 websockets-threads-16384",
-    "websockets, asyncio / uvloop 64 B": "websockets-asyncio-64 websockets-uvloop-64",
-    "aiohttp both ends, 1 / 50": "aiohttp-1 aiohttp-50",
-    "requests against waitress / cheroot / gunicorn threads": "requests-waitress requests-cheroot requests-gunicorn",
-    "urllib3 against waitress / cheroot / gunicorn threads": "urllib3-waitress urllib3-cheroot urllib3-gunicorn",
-    "httpx, sync / async, against uvicorn": "httpx-sync httpx-async",
-    "http.client against uvicorn, sessions of 1 / 2 / 4 / 8 / 16 requests": "sessions-uvicorn-1 sessions-uvicorn-2 "
-    "sessions-uvicorn-4 sessions-uvicorn-8 sessions-uvicorn-16",
-    "the same, 50 / 1,000 requests": "sessions-uvicorn-50 sessions-uvicorn-1000",
-    "SMTP kept / a session each": "smtp-kept smtp-fresh",
-    "Dask submit / scatter / between workers, tornado comm": "dask-submit-tornado dask-scatter-tornado "
-    "dask-between-workers-tornado",
-    "the same, asyncio comm": "dask-submit-asyncio dask-scatter-asyncio dask-between-workers-asyncio",
-    "FTP 1 KiB files / 64 KiB reads / up": "ftp-small ftp-down ftp-up",
-    "multiprocessing.connection, small / 64 KiB; manager calls": "mp-small mp-64k mp-manager",
-    "one-shots, requests against uvicorn on uvloop / asyncio": "once-uvicorn-uvloop once-uvicorn-asyncio",
-    "one-shots, aiohttp both ends, uvloop / asyncio": "once-aiohttp-uvloop once-aiohttp-asyncio",
-    "one-shots, requests against waitress / cheroot / gunicorn": "once-waitress once-cheroot once-gunicorn",
-    "the same, werkzeug / http.server / tornado": "once-werkzeug once-http.server once-tornado",
-    "redis-py 1 B / 16 KiB; redis.asyncio 1 / 20": "redis-sync redis-sync-16k redis-asyncio-1 redis-asyncio-20",
-    "curl against uvicorn on uvloop / asyncio": "curl-uvloop curl-asyncio",
-    "requests, cheroot: plain server / plain client": "foreign-server foreign-client",
-    "1 / 2 / 4 / 8 / 16 pairs of busy processes": "crowd-1 crowd-2 crowd-4 crowd-8 crowd-16",
-    "10,000 idle and 100 busy connections, asyncio / uvloop": "idle-asyncio idle-uvloop",
-    "500 threads on 500 connections": "threads-500",
-}
-"""The lines of the documents' table: every row that has a goal, those of a kind side by side."""
+ROWS = (
+    *echoes(),
+    *calls(),
+    *streams(),
+    *http(),
+    *caches_and_databases(),
+    *mail_and_files(),
+    *dask(),
+    ray(),
+    *kernel_path(),
+    *crowds(),
+)

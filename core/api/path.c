@@ -66,7 +66,6 @@ static void take_over_options(struct fs_connection *c) {
     if (locked & 1) c->send_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_SNDBUF);
     if (locked & 2) c->receive_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_RCVBUF);
     fs_store_relaxed(&c->nodelay, fs_option(fd, IPPROTO_TCP, TCP_NODELAY) != 0);
-    if (fs_option(fd, SOL_SOCKET, SO_OOBINLINE)) fs_set_oob_inline(c, 1);
 }
 
 static int tell_pollers(void *whose, struct fs_connection *c) {
@@ -108,11 +107,18 @@ const char *fs_violation_of(const struct fs_connection *c, int *own) {
     return c->ring.violation ? c->ring.violation : "";
 }
 
+int fs_stay_on_tcp(struct fs_connection *c, enum fs_reason reason, int searching) {
+    struct fs_whole *w = fs_whole_of(c);
+    if (searching && (!fs_is_searching(&w->path) || fs_is_attached(c))) return 0;
+    return fs_path_decide_tcp(&w->path, c, reason);
+}
+
 int fs_await_peer(struct fs_connection *c, int64_t longest) {
     struct fs_path *path = &fs_whole_of(c)->path;
     if (!fs_is_searching(path) && !fs_is_attached(c)) return 0;
     if (!path->operations || path->waited >= longest || fs_is_closed(c)) return 0;
     if (fs_is_attached(c) && fs_load_sc(&c->ring.tx->ready)) return 0;
+    if (fs_poll_events_now(fs_fd(c), POLLRDHUP) & (POLLRDHUP | POLLHUP | POLLERR)) return 0; /* most likely it has closed */
     int64_t before = fs_now();
     fs_short_sleep_unlocked();
     path->waited += fs_now() - before;
@@ -138,8 +144,6 @@ int64_t fs_unread(struct fs_connection *c) {
     return fs_is_attached(c) && fs_receives_on_ring(c) ? (int64_t)fs_available(&c->ring, INT32_MAX) : -1;
 }
 
-static int serves_doorbell(struct fs_connection *c) { return fs_is_attached(c) && !fs_has_fallen_back(c); }
-
 int fs_option_set(struct fs_connection *c, int level, int option) {
     int fd = fs_fd(c);
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO)) {
@@ -150,19 +154,6 @@ int fs_option_set(struct fs_connection *c, int level, int option) {
         return fs_set_buffer_limits(c, option == SO_RCVBUF ? now : c->receive_limit, option == SO_SNDBUF ? now : c->send_limit);
     } else if (level == IPPROTO_TCP && option == TCP_NODELAY) {
         fs_store_relaxed(&c->nodelay, fs_option(fd, level, option) != 0);
-        if (serves_doorbell(c)) fs_set_option(fd, level, option, 1); /* a doorbell byte waits for no ACK */
     }
     return 0;
-}
-
-int fs_option_shown(struct fs_connection *c, int level, int option, int *value) {
-    if (!serves_doorbell(c)) return 0;
-    if (level == IPPROTO_TCP && option == TCP_NODELAY) {
-        *value = fs_is_nodelay(c);
-        return 1;
-    }
-    uint32_t before = fs_load_relaxed(&fs_own(c)->send_buffer_before);
-    if (level != SOL_SOCKET || option != SO_SNDBUF || !before) return 0;
-    *value = (int)before;
-    return 1;
 }

@@ -3,7 +3,7 @@
  * Responsible for: the order in which parts hear of a fork. Never: what a connection does. */
 #include "api/whole.h"
 
-#include "conn/doorbell_tx.h"
+#include "conn/wake.h"
 #include "conn/open_close.h"
 #include "conn/side_lock.h"
 #include "conn/state.h"
@@ -70,7 +70,7 @@ int fs_begin(const struct fs_front_end *front) {
     fs_host = (struct fs_host){.unlock = front->unlock, .lock = front->lock, .keeps_apart = front->keeps_apart};
     fs_ended_counters = &fs_totals;
     if (front->polls) {
-        fs_poller_host = (struct fs_poller_host){front->end_call, front->before_sleep, front->after_sleep, front->is_interrupted};
+        fs_poller_host = (struct fs_poller_host){front->end_call, front->operate, front->before_sleep, front->after_sleep, front->is_interrupted};
         fs_pollers_begin();
     }
     return fs_atfork_install(count_child);
@@ -109,12 +109,14 @@ void fs_fork_prepare(int bare) {
     if (bare) fs_before_fork();
 }
 
-void fs_fork_in_parent(int bare) {
+void fs_fork_in_parent(int bare, int starts) {
     if (bare) fs_after_fork_in_parent();
     fs_expect_fork(0);
     fs_control_thread_after_fork();
-    fs_control_thread_restart();
+    if (starts) fs_start_control_thread();
 }
+
+void fs_start_control_thread(void) { fs_control_thread_restart(); }
 
 static void inherit(struct fs_connection *c) {
     fs_whole_of(c)->path.attaching = 0;
@@ -134,6 +136,7 @@ void fs_fork_in_child(int bare) {
 void fs_fork_restart(struct fs_connection *c) {
     fs_path_restart(&fs_whole_of(c)->path, c);
     fs_store_relaxed(&c->settled, 0);
+    fs_pollable_after_fork(fs_pollable_of(c));
 }
 
 /* ---- settings and statistics --------------------------------------------------------------------------------- */
@@ -150,6 +153,11 @@ void fs_sum_counters(struct fs_counters *sum) {
     fs_add_counters(sum, &fs_totals, 0);
     fs_add_counters(sum, &fs_poller_totals, 0);
     each(add);
+}
+
+void fs_copy_counters(struct fs_connection *c, struct fs_counters *copy) {
+    memset(copy, 0, sizeof *copy);
+    fs_add_counters(copy, &c->ring.count, 0);
 }
 
 int64_t fs_count_paths(enum fs_reason reason) {

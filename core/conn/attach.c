@@ -1,21 +1,15 @@
-/* Attaching a region to a connection, and handing out its descriptor.
+/* Attaching a region to a connection, and changing its descriptor.
  *
  * Attaching gives this side's consent and switches nothing: the peer's sends switch when they find the consent (send.c).
  *
- * Responsible for: bytes received and sent during the attachment are counted exactly once; a descriptor that somebody polls is readable
- * exactly while something waits. Never: maps the region, or decides whether a connection moves. */
+ * Responsible for: bytes received and sent during the attachment are counted exactly once; nobody sleeps on a number that means another
+ * file. Never: maps the region, or decides whether a connection moves. */
 #include "conn/attach.h"
 
-#include "conn/doorbell_rx.h"
-#include "conn/doorbell_tx.h"
-#include "conn/event_slot.h"
-#include "conn/state.h"
 #include "conn/side_lock.h"
 #include "process/fork_shared_slab.h"
 #include "transport/options.h"
 #include "transport/tcp.h"
-
-#define EXPOSE_NS ((int64_t)20000000) /* time for the peer to send a doorbell byte for a descriptor that was handed out */
 
 int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, const struct fs_flow_options *flow,
               const char **wrong) {
@@ -34,11 +28,11 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
     uint64_t taken;
     /* With both locks: bytes that other threads receive and send meanwhile must be counted exactly once. */
     struct fs_side_locks locks = fs_lock_side(c);
-    /* A thread that is about to shut the sending direction has found no region for its FIN: see fs_conn_shutdown. */
-    int counted = fs_load_sc(&fs_own(c)->holders) == 1 && !fs_load_relaxed(&c->is.shut_sending) &&
+    /* A thread that is about to shut the sending direction has found no region for its FIN: see fs_conn_shutdown. And the marks of urgent
+     * bytes are the kernel's: see fs_try_send. */
+    int counted = fs_load_sc(&fs_own(c)->holders) == 1 && !fs_load_relaxed(&c->is.shut_sending) && !fs_moved(c) &&
                   fs_count_received(c, &taken);
     if (counted) {
-        ring.oob_inline = fs_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE);
         locks.sender->ends = ends;
         fs_store_relaxed(&locks.receiver->kernel_taken, taken);
         fs_ring_pair_adopt(&c->ring, &ring);
@@ -46,15 +40,12 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
         memcpy(c->region_id, ring.region->id, 16);
         fs_store_relaxed(&c->nodelay, fs_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY) != 0);
         fs_note_attached(c);
-        fs_freeze_recv_buffer(c);
-        /* A thread that sleeps on the kernel's descriptor does not see the futex, so the peer must send doorbell bytes.
-         * SYNC: exposed - pairs with fs_note_exposed. */
-        if (fs_load_sc(&c->is.exposed) || fs_load_sc(&c->recv_sleepers)) fs_or_sc(&c->ring.rx->doorbell, FS_EXPOSED);
         fs_store_sc(&c->ring.rx->limit, c->receive_limit);
-        fs_give_consent(c); /* after the doorbell state and the limit */
+        fs_give_consent(c); /* after the limit */
     }
-    fs_unlock_side_quick(locks);
+    fs_unlock_side(locks);
     fs_host_lock(host_state);
+    if (counted && fs_load_sc(&c->recv_sleepers)) fs_fd_change_notify(); /* who sleeps on the kernel's descriptor sees no futex */
     if (!counted) {
         fs_slab_free(ends, fs_ends_size(ring.window));
         return -ENOTCONN;
@@ -64,10 +55,10 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
 
 int fs_count_received(struct fs_connection *c, uint64_t *taken) {
     for (;;) {
-        uint64_t sent, before, after, waiting;
-        int64_t mark;
+        uint64_t sent, before, after;
+        int waiting;
         char state;
-        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &before) || !fs_kernel_queued(fs_fd(c), &waiting, &mark)) return 0;
+        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &before) || fs_system.ioctl(fs_fd(c), FIONREAD, &waiting) < 0) return 0;
         /* Nothing waits, and with both locks held nobody takes bytes: everything received by now was received, and taken, before. */
         if (!waiting && state == FS_TCP_ESTABLISHED) {
             *taken = before;
@@ -75,47 +66,9 @@ int fs_count_received(struct fs_connection *c, uint64_t *taken) {
         }
         if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &after) || state != FS_TCP_ESTABLISHED) return 0;
         if (before == after) { /* nothing came between the two counts */
-            *taken = after - waiting;
+            *taken = after - (uint64_t)waiting;
             return 1;
         }
-    }
-}
-
-/* Tells the peer on the ring that the descriptor is exposed. With the receive lock, with which a thread that goes to sleep reads `exposed`
- * and takes FS_EXPOSED back if it was not set. Returns 1 if this side reads the ring, 0 if not, -EINTR as fs_conn_shutdown. */
-static int publish_exposed(struct fs_connection *c) {
-    struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
-    if (!receiver) return -EINTR;
-    int on_ring = fs_is_attached(c); /* a bridge may have replaced the region meanwhile */
-    if (on_ring) {
-        /* SYNC: exposed - ordered by the receive lock, with fs_sleep. */
-        fs_or_sc(&c->ring.rx->doorbell, FS_EXPOSED);
-        on_ring = !(fs_moved(c) & FS_RECEIVING_BACK);
-        if (fs_receives_on_ring(c) && !fs_has_descriptor(&c->ring))
-            fs_drain_doorbell_bytes(c, receiver); /* a byte without data behind it, see fs_leave_probe_byte */
-    }
-    fs_unlock_recv(c, receiver);
-    return on_ring;
-}
-
-int fs_expose(struct fs_connection *c) {
-    if (fs_is_loop_driven(c) || fs_is_told_exposed(c)) return 0;
-    fs_note_exposed(c);
-    if (!fs_load_sc(&c->is.attached)) return 0;
-    void *host_state = fs_host_unlock();
-    /* Bytes posted earlier were posted without a doorbell byte. Only the peer can put one into our queue. */
-    int lacks = publish_exposed(c);
-    if (lacks > 0) lacks = fs_lacks_doorbell_byte(c);
-    fs_host_lock(host_state);
-    return lacks;
-}
-
-void fs_wait_for_doorbell_byte(struct fs_connection *c) {
-    int64_t deadline = fs_now() + EXPOSE_NS;
-    while (fs_lacks_doorbell_byte(c) && fs_now() < deadline) {
-        /* The byte is an event, unless bytes of the kernel's part lie in front of it. */
-        if (fs_poll_events(fs_fd(c), POLLIN, 1)) sched_yield();
-        else fs_send_request(c, -1); /* the request may have found no room; one too many does no harm */
     }
 }
 
@@ -171,7 +124,7 @@ void fs_set_fd(struct fs_connection *c, int fd) {
     for (;;) {
         if (fs_lock_side_within(c, FS_PATIENCE, &locks)) {
             change_number(c);
-            fs_unlock_side(c, locks);
+            fs_unlock_side(locks);
             break;
         }
         if (change_number_beside_others(c)) break;

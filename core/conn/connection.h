@@ -19,17 +19,8 @@
 
 enum { FS_LOCALITY_UNKNOWN = 0, FS_HERE = 1, FS_ELSEWHERE = 2 }; /* location of the peer */
 
-#define FS_NOT_ASKED ((int64_t)-2)     /* a timeout that no wait has needed yet */
-
 enum {
     FS_PATIENCE = 2, /* number of waits for a lock, about 10 ms each, before a call of the program checks for signals and its timeout */
-};
-
-enum fs_late { /* fs_connection.late */
-    FS_LATE_BYTES = 1,   /* doorbell bytes that were counted and not sent yet */
-    FS_LATE_REQUEST = 2, /* a request for which the peer's control thread had no room */
-    FS_LATE_POST = 4,    /* the end of the peer's post, before which its doorbell bytes are not taken */
-    FS_LATE_AGAIN = 8,   /* the same of a peer that was late before */
 };
 
 /* (It begins as struct fs_conn_head of the public header says.) */
@@ -44,7 +35,6 @@ struct fs_connection {
     struct fs_conn_flags {
         fs_word32 attached; /* there is a region: from then on `ring` does not change */
         /* Relaxed: each is written once, or with a lock; a reader that must be exact holds a lock. */
-        fs_word32 exposed;       /* somebody may poll the descriptor */
         fs_word32 broken;        /* the peer has broken the protocol */
         fs_word32 lost;          /* nobody reads any more what is sent into the ring */
         fs_word32 death_told;    /* the program has received the reset */
@@ -58,7 +48,6 @@ struct fs_connection {
     } is;
     fs_word32 nodelay;  /* TCP_NODELAY: nothing is combined */
     fs_word32 locality; /* of the peer */
-    int listens;        /* a listener, which is only polled for connections */
     /* as set by the program; ns, -1: not set, FS_NOT_ASKED; bytes, 0: not set */
     int64_t receive_timeout, send_timeout;
     uint32_t receive_limit, send_limit;
@@ -70,28 +59,17 @@ struct fs_connection {
     fs_word32 peer_set; /* where the peer's set was found (fs_remote_set_notify) */
     unsigned char region_id[16];
     /* where the peer sends its requests, as the region says; with the host lock */
-    uint64_t asked_here;   /* token of this process; 0: not announced */
+    fs_word64 asked_here;  /* token of this process; 0: not announced. Relaxed: pollers look without the lock, and again behind each sleep */
     uint64_t asked_before; /* token that it replaced, another holder's; 0: none */
     /* calls */
     fs_word32 recv_sleepers, send_sleepers; /* sleeping threads of this process */
-    fs_word32 kernel_sleepers;              /* those that sleep on the kernel's descriptor, to receive */
     fs_word32 number;                       /* `fd`, or its next value until both locks are held to change it (fs_fd_unlocked) */
     int recyclable;                         /* the region may be reused once this end has closed */
     struct fs_spin_stats stats;
     fs_word32 spun; /* this wait has spun */
-    /* the descriptor as others poll it */
-    int recv_buffer_limited;     /* it does not grow any more */
-    int recv_buffer_grown;       /* it grew by itself, beyond the need of doorbell bytes */
-    uint32_t drained_when_grown; /* doorbell bytes drained until then */
-    int plug_seen;               /* the peer's */
-    uint32_t plug_seen_at;       /* descriptors consumed */
-    int peer_late;               /* a doorbell byte that the peer was about to send did not come */
-    int late;                    /* enum fs_late: what to wait for after the receive lock is released */
-    int late_sending;            /* doorbell bytes are left to send after the send lock is released */
     /* liveness */
     struct fs_tcp_watch watch;
     uint32_t receive_checked, send_checked; /* value of `watch.told` that a receiver and a sender have checked, with their locks */
-    uint32_t receive_inconclusive; /* value that a receiver has checked without a result: a byte that could not be taken stood in front */
     int own_fault; /* ring.violation is this side's fault: a process was killed in a step, or descriptors ran out */
     unsigned int unacknowledged_sends;
     int64_t last_check;

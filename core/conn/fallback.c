@@ -5,8 +5,8 @@
  *
  *   1. the side withdraws consent (LEFT) and asks the peer's control thread, which posts BACK behind the bytes that the peer has
  *      posted, and sends nothing more until the fallback is settled (HELD);
- *   2. the side takes everything up to BACK, including the kernel's part of the stream, into a memfd, the *unread data*, and the
- *      doorbell bytes out of the kernel's queue, which is empty then;
+ *   2. the side takes everything up to BACK, including the kernel's part of the stream, into a memfd, the *unread data*: the kernel's
+ *      queue is empty then;
  *   3. the peer's control thread sends the unread data through the kernel, and the peer goes on there.
  *
  * This file has the side that falls back; its peer is in fallback_peer.c. If the peer cannot take part (closed, shut down, dead,
@@ -16,16 +16,14 @@
  * Never: what follows (a bridge, a reset, the unread data for a loop's transport), which the caller decides. */
 #include "conn/fallback.h"
 
-#include "conn/doorbell_rx.h"
 #include "conn/fallback_peer.h"
 #include "conn/peer_status.h"
 #include "conn/receive.h"
-#include "conn/doorbell_tx.h"
 #include "conn/event_slot.h"
 #include "conn/settle.h"
-#include "conn/state.h"
 #include "conn/side_lock.h"
-#include "transport/tcp.h"
+#include "conn/state.h"
+#include "conn/wake.h"
 
 #ifndef MFD_CLOEXEC
 #define MFD_CLOEXEC 1
@@ -47,29 +45,10 @@ static int new_memfd(uint64_t size) {
 
 /* ---- reading up to BACK ------------------------------------------------------------------------------------ */
 
-/* Repeats fs_drain_all_doorbell_bytes until no byte is outstanding. Returns 0 if some bytes have not come by the deadline. The lock is
- * not held between two attempts: a holder that receives then takes outstanding bytes first (fs_recv_locked). */
-static int take_doorbells(struct fs_connection *c, int64_t deadline) {
-    for (;;) {
-        struct fs_receiver *receiver = fs_lock_recv(c);
-        fs_drain_all_doorbell_bytes(c, receiver);
-        int outstanding = receiver->doorbell_debt != 0;
-        fs_unlock_recv_quick(receiver);
-        if (!outstanding) return 1;
-        if (fs_now() > deadline) return 0;
-        fs_short_sleep();
-    }
-}
-
-/* Settles the fallback of this side. Called with no lock. */
-static void settle_with_peer(struct fs_connection *c) {
-    if (!fs_settle(c)) fs_repeat_settle_request(c);
-}
-
 /* Returns `outcome` for a fallback that takes nothing more: releases the lock and settles. */
 static enum fs_fallback_result stop_here(struct fs_connection *c, struct fs_receiver *receiver, enum fs_fallback_result outcome) {
-    fs_unlock_recv_quick(receiver);
-    settle_with_peer(c);
+    fs_unlock_recv(receiver);
+    fs_settle(c);
     return outcome;
 }
 
@@ -110,7 +89,7 @@ static uint64_t count_unread(struct fs_connection *c, struct fs_receiver *receiv
 static void prepare_unread_data(struct fs_connection *c, struct fs_unread_data *unread_data) {
     struct fs_receiver *receiver = fs_lock_recv(c);
     uint64_t room = count_unread(c, receiver);
-    fs_unlock_recv_quick(receiver);
+    fs_unlock_recv(receiver);
     if (0 < room && room <= FS_UNREAD_DATA_MAX) {
         unread_data->fd = new_memfd(room);
         unread_data->room = unread_data->fd >= 0 ? room : 0;
@@ -139,7 +118,17 @@ static void trim(struct fs_unread_data *unread_data) {
     while (unread_data->fd >= 0 && fs_system.ftruncate(unread_data->fd, (off_t)unread_data->size) < 0 && errno == EINTR) {}
 }
 
-/* Takes all unread bytes, in the kernel's queue and in the ring, and the doorbell bytes, while FS_COLLECTING is set. Returns
+/* As fs_has_stray_bytes, behind BACK: a peer that had moved sends nothing before the fallback is settled. */
+static int has_stray_bytes(struct fs_connection *c) {
+    int waiting = 0;
+    fs_system.ioctl(fs_fd(c), FIONREAD, &waiting);
+    if (waiting <= 0 || fs_load_sc(&c->ring.rx->ready) != FS_LEFT || fs_load_sc(&c->ring.rx->settled) != FS_UNSETTLED) return 0;
+    if (!fs_load_sc(&c->ring.rx->switch_at) || fs_load_relaxed(&c->ring.rx->doorbell) & FS_SHUT) return 0;
+    c->ring.violation = "bytes were written past fastsock";
+    return 1;
+}
+
+/* Takes all unread bytes, in the kernel's queue and in the ring, while FS_COLLECTING is set. Returns
  * FS_FELL_BACK if nothing is left outside the kernel's queue. */
 static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread_data *unread_data, char *piece, int64_t deadline) {
     int64_t got;
@@ -148,7 +137,7 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
     while (fs_load_sc(&c->ring.rx->switch_at) && !(fs_moved(c) & FS_RECEIVING_MOVED)) {
         receiver = fs_lock_recv(c);
         got = fs_recv_kernel(c, receiver, piece, PIECE, 0);
-        fs_unlock_recv_quick(receiver);
+        fs_unlock_recv(receiver);
         if (got == FS_VIOLATED) return FS_FALLBACK_FAILED;
         if (got > 0) {
             if (!append(unread_data, piece, got)) return fail_on_excess(c);
@@ -162,16 +151,16 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
         receiver = fs_lock_recv(c);
         more = fs_has_descriptor(&c->ring) || fs_load_relaxed(&receiver->taken);
         got = more ? fs_ring_recv(&c->ring, receiver, piece, PIECE, FS_CONSUME) : 0;
-        fs_unlock_recv_quick(receiver);
+        fs_unlock_recv(receiver);
         if (got < 0) return FS_FALLBACK_FAILED;
         if (got > 0 && !append(unread_data, piece, got)) return fail_on_excess(c);
     }
     receiver = fs_lock_recv(c);
-    more = fs_stream_end(&c->ring, receiver) != FS_END_WRONG;
+    more = fs_stream_end(&c->ring, receiver) != FS_END_WRONG && !has_stray_bytes(c);
     if (more) fs_change_receiving(c, receiver, FS_EV_RECEIVE_BACK);
-    fs_unlock_recv_quick(receiver);
+    fs_unlock_recv(receiver);
     if (!more) return FS_FALLBACK_FAILED;
-    return take_doorbells(c, deadline) ? FS_FELL_BACK : FS_NEEDS_BRIDGE;
+    return FS_FELL_BACK;
 }
 
 /* Has the peer send the unread data again, and learns how much of it the kernel took. */
@@ -189,7 +178,7 @@ static enum fs_fallback_result give_back(struct fs_connection *c, struct fs_unre
         if (now > deadline || ended || fs_load_sc(&c->ring.rx->settled) == FS_REFUSED) {
             /* SYNC: settled - pairs with fs_settle_resending: fs_resend_unread has begun, or will not. */
             if (fs_settle_go_on(c) || fs_load_sc(&c->ring.rx->settled) != FS_RESENDING) {
-                fs_wake_held_peer(c);
+                fs_wake_peer_all(c);
                 return FS_NEEDS_BRIDGE;
             }
             answer = fs_load_sc(&c->ring.rx->returned);
@@ -214,7 +203,7 @@ static void let_peer_leave(struct fs_connection *c) {
      * descriptor. Unread data that is being sent is sent with the send lock held. */
     fs_settle_refused(c);
     struct fs_sender *sender = fs_lock_send(c);
-    fs_unlock_send(c, sender);
+    fs_unlock_send(sender);
 }
 
 int fs_fallback_is_running(const struct fs_connection *c) {
@@ -225,7 +214,7 @@ int fs_fallback_is_running(const struct fs_connection *c) {
 struct fs_fallback_lock *fs_fallback_begin(struct fs_connection *c) {
     struct fs_side_locks both;
     if (!fs_lock_side_within(c, FS_PATIENCE, &both)) return NULL; /* the code below waits for each lock without a limit */
-    fs_unlock_side(c, both);
+    fs_unlock_side(both);
     for (int patience = FS_PATIENCE;;) {
         struct fs_fallback_lock *fallback = &fs_own(c)->fallback;
         int result = fs_robust_trylock(&fallback->lock, fs_own_pid);
@@ -263,9 +252,7 @@ static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unre
     int returns = fs_revoke_consent(c);
     struct fs_sender *sender = fs_lock_send(c);
     fs_send_fall_back(c, sender, 0);
-    if (sender->bytes_unsent)
-        c->late_sending = 1; /* a thread may wait for room already; these bytes must come before whatever is written to the descriptor */
-    if (!fs_unlock_send(c, sender)) return FS_FALLBACK_FAILED;
+    fs_unlock_send(sender);
     int attached = fs_load_sc(&c->ring.tx->ready) != FS_NOT_YET;
     if (attached && !(fs_moved(c) & FS_RECEIVING_BACK)) {
         end_known = await_end_of_ring(c);
@@ -274,8 +261,7 @@ static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unre
     struct fs_receiver *receiver = fs_lock_recv(c);
     if (fs_moved(c) & FS_RECEIVING_BACK) {
         /* The peer fell back first, or another holder has read up to its BACK. The peer may not be done, and may wait for us by now. */
-        stop_here(c, receiver, FS_FELL_BACK);
-        return take_doorbells(c, fs_now() + FS_ANSWER_TIME) ? FS_FELL_BACK : FS_NEEDS_BRIDGE;
+        return stop_here(c, receiver, FS_FELL_BACK);
     }
     if (!attached || !end_known) {
         /* A peer that has not attached finds LEFT when it does, and has never moved. */
@@ -292,11 +278,11 @@ static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unre
     if (count_unread(c, receiver) > unread_data->room) /* no memory or no descriptor for them: a bridge needs none */
         return stop_here(c, receiver, FS_NEEDS_BRIDGE);
     fs_change_receiving(c, receiver, FS_EV_COLLECT);
-    fs_unlock_recv_quick(receiver);
+    fs_unlock_recv(receiver);
     enum fs_fallback_result outcome = collect(c, unread_data, piece, fs_now() + FS_ANSWER_TIME);
     trim(unread_data);
     if (outcome == FS_FELL_BACK && unread_data->size) return give_back(c, unread_data);
-    settle_with_peer(c);
+    fs_settle(c);
     return outcome;
 }
 
@@ -306,7 +292,7 @@ void fs_fallback_done(struct fs_connection *c, struct fs_fallback_lock *fallback
     struct fs_sender *sender = fs_lock_send(c);
     fs_change_sending(c, sender, FS_EV_RELEASE);
     fs_change_leaving(c, fallback, FS_EV_OUT);
-    fs_unlock_send(c, sender);
+    fs_unlock_send(sender);
 }
 
 enum fs_fallback_result fs_fallback(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data) {
@@ -320,15 +306,10 @@ enum fs_fallback_result fs_fallback(struct fs_connection *c, struct fs_fallback_
     return outcome;
 }
 
-/* Outstanding doorbell bytes are no obstacle if nothing was returned: the transport takes them out of the bytes that it reads. But if
- * the peer was stopped within its one send of the unread data, the next bytes are unknown and the connection is given up. */
+/* If the peer was stopped within its one send of the unread data, the next bytes are unknown and the connection is given up. */
 enum fs_fallback_result fs_fallback_collect(struct fs_connection *c, struct fs_fallback_lock *fallback,
                                             struct fs_unread_data *unread_data) {
-    struct fs_receiver *receiver = fs_lock_recv(c);
-    int outstanding = receiver->doorbell_debt != 0;
-    fs_unlock_recv_quick(receiver);
-    if (unread_data->unknown || (outstanding && unread_data->returned) || !(fs_moved(c) & FS_RECEIVING_BACK))
-        return FS_FALLBACK_FAILED;
+    if (unread_data->unknown || !(fs_moved(c) & FS_RECEIVING_BACK)) return FS_FALLBACK_FAILED;
     /* Returned bytes are in our kernel's queue, in front of all others: they are taken out again. */
     int64_t deadline = fs_now() + FS_ANSWER_TIME;
     while (unread_data->returned) {

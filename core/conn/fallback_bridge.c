@@ -14,15 +14,14 @@
 #include <sys/wait.h>
 
 #include "conn/open_close.h"
-#include "conn/doorbell_rx.h"
 #include "conn/peer_status.h"
 #include "conn/recovery.h"
 #include "conn/receive.h"
-#include "conn/doorbell_tx.h"
 #include "conn/event_slot.h"
 #include "conn/send.h"
-#include "conn/state.h"
 #include "conn/side_lock.h"
+#include "conn/state.h"
+#include "conn/wake.h"
 #include "process/holder_count.h"
 #include "transport/options.h"
 #include "transport/tcp.h"
@@ -219,14 +218,14 @@ static int64_t next_of_unknown(struct fs_connection *c, struct fs_unread_data *u
  * holder, which has the option too, and may read urgent bytes apart. */
 static int64_t next_in_kernel(struct fs_connection *c, char *into, int *urgent) {
     struct fs_receiver *receiver = fs_lock_recv(c);
-    int plain = (fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) == FS_RECEIVING_BACK && !receiver->doorbell_debt &&
-                !fs_is_shared(c) && !fs_load_relaxed(&c->is.pending_error);
+    int plain = (fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) == FS_RECEIVING_BACK && !fs_is_shared(c) &&
+                 !fs_load_relaxed(&c->is.pending_error);
     int64_t got = 0;
     if (plain) {
-        fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1); /* the end of the doorbell bytes may have changed it */
+        fs_set_option(fs_fd(c), SOL_SOCKET, SO_OOBINLINE, 1);
         got = recv_to_mark(fs_fd(c), into, urgent);
     }
-    fs_unlock_recv(c, receiver);
+    fs_unlock_recv(receiver);
     return got;
 }
 
@@ -271,7 +270,7 @@ static int shut_but_alive(struct fs_connection *c) {
 static void dissolve(struct fs_connection *c) {
     struct fs_receiver *receiver = fs_lock_recv(c);
     fs_change_receiving(c, receiver, FS_EV_COLLECT);
-    fs_unlock_recv(c, receiver);
+    fs_unlock_recv(receiver);
     fs_publish_gone(c);
     if (fs_is_shared(c)) {
         fs_reset_connection(fs_fd(c));
@@ -320,8 +319,8 @@ static void copy_both_ways(struct fs_connection *c, struct fs_unread_data *unrea
             }
         }
         if (outward.done < outward.length) {
-            part = (outward.urgent ? fs_try_send_urgent : fs_try_send)(c, outward.bytes + outward.done,
-                                                                       (size_t)(outward.length - outward.done), MSG_NOSIGNAL);
+            part = fs_try_send(c, outward.bytes + outward.done, (size_t)(outward.length - outward.done),
+                               MSG_NOSIGNAL | (outward.urgent ? MSG_OOB : 0));
             if (part > 0) {
                 outward.done += part;
                 progress = 1;
@@ -365,7 +364,7 @@ static void copy_both_ways(struct fs_connection *c, struct fs_unread_data *unrea
             struct fs_receiver *receiver = fs_lock_recv(c);
             fs_answer_credit_wait(c, receiver);
             int ready = fs_ring_readable(&c->ring) && fs_receives_on_ring(c);
-            fs_unlock_recv(c, receiver);
+            fs_unlock_recv(receiver);
             if (ready) continue;
             if (!fs_receives_on_ring(c) && fs_load_sc(&c->ring.rx->switch_at))
                 patience = HELD_INTERVAL; /* the kernel's part is still on its way */
@@ -415,7 +414,7 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallba
          * behind those that the bridge has taken. */
         struct fs_receiver *receiver = fs_lock_recv(c);
         fs_change_receiving(c, receiver, FS_EV_COLLECT);
-        fs_unlock_recv(c, receiver);
+        fs_unlock_recv(receiver);
         void *host_state = fs_host_unlock();
         pid = fork_bridge(c, unread_data, ends[1], buffers);
         fs_host_lock(host_state);
@@ -433,7 +432,7 @@ int fs_swap_to_bridge(struct fs_connection *c, int near, struct fs_shared_side *
     struct fs_shared_side *old = fs_own(c);
     if (!fs_trylock_side(c, &locks)) return 0;
     if (!fs_try_watch_remove(&c->watch)) {
-        fs_unlock_side_quick(locks);
+        fs_unlock_side(locks);
         return 0;
     }
     /* Only this process and the bridge hold it: its signals come from `near` from now on. */
@@ -446,7 +445,7 @@ int fs_swap_to_bridge(struct fs_connection *c, int near, struct fs_shared_side *
             int failed = -errno;
             fs_reset_connection(numbers[i]);
             fs_break_connection(c, "a descriptor of the connection could not be replaced");
-            fs_unlock_side_quick(locks);
+            fs_unlock_side(locks);
             return failed;
         }
     }
@@ -457,7 +456,7 @@ int fs_swap_to_bridge(struct fs_connection *c, int near, struct fs_shared_side *
     /* The region and the old state stay mapped until the connection ends: a thread may be reading them without a lock. */
     fs_note_bridged(c);
     fs_store_release(&c->own, side); /* SYNC: own side - pairs with fs_own, of a caller without a lock of the old side. */
-    fs_unlock_side_quick(locks);
+    fs_unlock_side(locks);
     fs_unregister_holder(old); /* a forked child is not removed a second time: it would be counted twice */
     fs_wake_local_threads(c);
     fs_fd_change_notify();

@@ -7,11 +7,9 @@
 #include "conn/fallback_peer.h"
 
 #include "conn/peer_status.h"
-#include "conn/doorbell_tx.h"
-#include "conn/state.h"
 #include "conn/side_lock.h"
-#include "transport/options.h"
-#include "transport/tcp.h"
+#include "conn/state.h"
+#include "conn/wake.h"
 
 #define HELD_TIME ((int64_t)5000000000) /* ns that a sender waits for the peer's fallback to be settled */
 
@@ -30,25 +28,11 @@ void fs_send_fall_back(struct fs_connection *c, struct fs_sender *sender, int he
     fs_begin_sending_step(sender);
     fs_change_sending(c, sender, held && !sender->fin_sent ? FS_EV_SEND_BACK_HELD : FS_EV_SEND_BACK);
     if (!sender->fin_sent) {
-        /* The side that falls back puts a doorbell byte in front of unread bytes, exposed or not: a peer that exposes its descriptor
-         * later has nobody here to ask for one. Before BACK: a peer that reads up to BACK believes `rung`. */
-        if (!held && fs_load_own32(&sender->posted) != fs_load_relaxed(&c->ring.tx->seen)) fs_notify_receiver(c, sender, FS_EXPOSED);
         /* SYNC: end of stream - by fs_post_fin. */
         fs_post_fin(&c->ring, sender, FS_BACK);
         fs_notify_receiver(c, sender, fs_peer_doorbell(&c->ring) & (FS_ASLEEP | FS_SET_ASLEEP));
     }
-    if (sender->plugs) {
-        fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0);
-        fs_poll_events_now(fs_fd(c), POLLOUT); /* see fs_signal_writable */
-        sender->plugs = 0;
-    }
-    uint32_t before = fs_load_relaxed(&fs_own(c)->send_buffer_before);
-    if (0 < before && before < FS_WIDENED)
-        fs_set_option(fs_fd(c), SOL_SOCKET, SO_SNDBUF, (int)(before / 2)); /* the kernel doubles it */
-    fs_store_relaxed(&fs_own(c)->send_buffer_before, 0);
     fs_end_sending_step(sender);
-    /* For a loop-driven connection `nodelay` concerns the ring only; the kernel has the program's setting. */
-    if (!fs_is_loop_driven(c)) fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY, fs_is_nodelay(c));
     fs_wake_local(c); /* senders of this side that sleep until credits come */
 }
 
@@ -85,13 +69,6 @@ int fs_send_is_held(struct fs_connection *c, struct fs_sender *sender) {
     return 0;
 }
 
-/* A program that polls for POLLOUT by edge, and was refused while this side was held, has never seen POLLOUT false. Setting the option
- * to the value that it has makes an edge if there is room. If there is none, a poll asks the kernel to make one later. */
-void fs_signal_writable(struct fs_connection *c, struct fs_sender *sender) {
-    fs_set_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT, fs_option(fs_fd(c), IPPROTO_TCP, TCP_NOTSENT_LOWAT));
-    fs_poll_events_now(fs_fd(c), POLLOUT);
-}
-
 void fs_resend_unread(struct fs_connection *c, int unread_data) {
     int64_t size = unread_size(unread_data);
     if (!(0 < size && size <= FS_UNREAD_DATA_MAX)) return;
@@ -105,13 +82,12 @@ void fs_resend_unread(struct fs_connection *c, int unread_data) {
         /* give_back may have stopped waiting. */
         if (fs_is_attached(c) && fs_moved(c) & FS_SENDING_BACK && fs_load_sc(&c->ring.tx->ready) == FS_LEFT &&
             fs_settle_resending(c)) {
-            int64_t sent = fs_send_kernel_locked(c, sender, bytes, (size_t)size, MSG_NOSIGNAL);
+            int64_t sent = fs_send_kernel(c, bytes, (size_t)size, MSG_NOSIGNAL);
             fs_settle_resent(c, (uint32_t)(sent > 0 ? sent : 0));
             fs_change_sending(c, sender, FS_EV_RELEASE);
-            fs_signal_writable(c, sender);
         }
         fs_end_sending_step(sender);
-        fs_unlock_send(c, sender);
+        fs_unlock_send(sender);
         fs_wake_local(c);
         fs_wake_peer_all(c);
     }

@@ -22,9 +22,6 @@ int fs_fallback_peer_ended(struct fs_connection *c);
 /* Returns true if this side's sends must wait until the peer's fallback is settled. */
 int fs_send_is_held(struct fs_connection *c, struct fs_sender *sender);
 
-/* The fallback is settled and this side goes on in the kernel: makes an edge for a program that polls for POLLOUT. */
-void fs_signal_writable(struct fs_connection *c, struct fs_sender *sender);
-
 /* The peer has fallen back and asks for the bytes that it had not read (`unread_data`, a memfd). Sends them again, before whatever this
  * side sends next. Takes the send lock. Does nothing if a stopped process has the lock for half a second: the peer needs a bridge then. */
 void fs_resend_unread(struct fs_connection *c, int unread_data);

@@ -10,21 +10,15 @@
 #include "conn/send.h"
 #include "conn/state.h"
 
-/* Makes the connection loop-driven: the peer sends no doorbell bytes any more. Called again after fs_attach. Takes the receive lock if
- * there is a region. Called without the host lock. */
+/* Makes the connection loop-driven. Called again after fs_attach. */
 void fs_drive_by_loop(struct fs_connection *c);
 
 /* ---- reading ---------------------------------------------------------------------------------------------- */
 
 /* The loop's transport has read `count` bytes from the kernel, of a connection that has a region. Takes the receive lock. Returns how
- * many of the first bytes are the program's, or FS_VIOLATED. Bytes behind the switch are doorbell bytes. Behind those, `*behind` bytes
- * are the program's again, because the peer has gone back to the kernel: they come after the bytes in the ring. */
+ * many of the first bytes come before those in the ring, or FS_VIOLATED. `*behind` bytes come after those in the ring, because the peer has
+ * gone back to the kernel. */
 int64_t fs_account_read(struct fs_connection *c, uint64_t count, uint64_t *behind);
-
-/* Returns true if the peer holds its POLLOUT back with bytes in our kernel's queue, which have to stay there. */
-static inline int fs_keeps_plug(struct fs_connection *c) {
-    return fs_peer_credit_wait(&c->ring) & FS_PLUGGED && fs_has_descriptor(&c->ring);
-}
 
 /* Returns true if the peer's stream ends with a reset. */
 static inline int fs_ends_with_reset(struct fs_connection *c) {
@@ -33,12 +27,8 @@ static inline int fs_ends_with_reset(struct fs_connection *c) {
 
 /* ---- writing ---------------------------------------------------------------------------------------------- */
 
-/* Returns true if the loop's transport sends the next bytes, which it does without our locks. Not while doorbell bytes are deferred: the
- * peer has counted them, and would take bytes that overtake them for those. (Before the switch this side has sent none.) */
-static inline int fs_kernel_is_next(struct fs_connection *c) {
-    if (fs_sends_on_ring(c) || fs_waits_for_fallback(c)) return 0;
-    return !(fs_moved(c) & FS_SENDING_BACK) || fs_nothing_deferred(c);
-}
+/* Returns true if the loop's transport sends the next bytes, which it does without our locks. */
+static inline int fs_kernel_is_next(struct fs_connection *c) { return !fs_sends_on_ring(c) && !fs_waits_for_fallback(c); }
 
 /* Returns true if the peer is ready for the ring, and this side's bytes still go through the kernel. */
 static inline int fs_may_switch(struct fs_connection *c) {
@@ -60,7 +50,7 @@ static inline int fs_credit_returned(struct fs_connection *c) {
            (!fs_sends_on_ring(c) && !fs_waits_for_fallback(c));
 }
 
-/* Returns true if a peer whose stream has ended is dead: fs_probe_peer with the send lock. */
+/* fs_probe_peer with the send lock. */
 int fs_probe_loop_peer(struct fs_connection *c);
 
 /* ---- sleeping --------------------------------------------------------------------------------------------- */

@@ -4,13 +4,12 @@
  * done (state.c); the descriptor itself, which its owner closes; the front end's index of connections. */
 #include "conn/open_close.h"
 
-#include "conn/doorbell_rx.h"
 #include "conn/peer_status.h"
 #include "conn/attach.h"
 #include "conn/receive.h"
-#include "conn/doorbell_tx.h"
-#include "conn/state.h"
 #include "conn/side_lock.h"
+#include "conn/state.h"
+#include "conn/wake.h"
 #include "process/holder_count.h"
 #include "process/fork_shared_slab.h"
 #include "process/conn_table.h"
@@ -54,10 +53,10 @@ void fs_conn_inherit(struct fs_connection *c) {
     fs_note_inherited(c);
     fs_store_sc(&c->recv_sleepers, 0);
     fs_store_sc(&c->send_sleepers, 0);
-    fs_store_sc(&c->kernel_sleepers, 0);
     memset(&c->watch, 0, sizeof c->watch); /* the parent's control thread has it */
-    c->asked_here = c->asked_before = 0;
-    c->receive_checked = c->receive_inconclusive = c->send_checked = 0;
+    fs_store_relaxed(&c->asked_here, 0);
+    c->asked_before = 0;
+    c->receive_checked = c->send_checked = 0;
     fs_register_child(fs_own(c));
 }
 
@@ -78,22 +77,22 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
             fs_post_fin(&c->ring, sender, FS_FIN); /* also before the switch */
             fs_notify_receiver(c, sender, fs_peer_doorbell(&c->ring) & (FS_ASLEEP | FS_SET_ASLEEP));
         }
-        if (sending) fs_send_deferred(c, sender); /* after the kernel's FIN nothing is sent, and an urgent byte would be missed */
         if (fs_load_relaxed(&c->is.shut_receiving) && fs_load_relaxed(&c->is.shut_sending)) {
             fs_publish_shut(c);
             fs_wake_peer_all(c);
         }
     }
-    fs_unlock_send(c, sender);
+    fs_unlock_send(sender);
     return was_established;
 }
 
 /* The holder that answered the peer's requests before does so again. Requests made here meanwhile are repeated or checked for. */
 static void restore_request_token(struct fs_connection *c) {
     fs_word64 *asks = &c->ring.region->asks[c->ring.side];
-    if (c->asked_here) fs_cas64(&c->ring.region->asks_else[c->ring.side], c->asked_here, 0); /* nor instead of another */
+    uint64_t here = fs_load_relaxed(&c->asked_here);
+    if (here) fs_cas64(&c->ring.region->asks_else[c->ring.side], here, 0); /* nor instead of another */
     /* SYNC: token - pairs with fs_send_control_to_side: that holder's socket has been there all the time. */
-    if (c->asked_before && fs_cas64(asks, c->asked_here, c->asked_before)) fs_wake_local(c);
+    if (c->asked_before && fs_cas64(asks, here, c->asked_before)) fs_wake_local(c);
 }
 
 void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
@@ -110,13 +109,9 @@ void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
         fs_publish_gone(c);
         int unread = fs_has_unread(c, locks.receiver);
         if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, unread || fs_has_linger_zero(fs_fd(c)) ? FS_RESET : FS_FIN);
-        if (unread) {
-            fs_set_linger_zero(fs_fd(c));
-        } else if (fs_receives_on_ring(c)) {
-            fs_set_fin_taken(locks.receiver, FS_END_REPORTED);
-            fs_drain_doorbell_bytes(c, locks.receiver);
-        }
-        fs_unlock_side(c, locks);
+        if (unread) fs_set_linger_zero(fs_fd(c));
+        else if (fs_receives_on_ring(c)) fs_set_fin_taken(locks.receiver, FS_END_REPORTED);
+        fs_unlock_side(locks);
         fs_wake_peer_all(c);
         fs_host_lock(host_state);
     }

@@ -14,22 +14,22 @@
  * Responsible for: this decision, and reporting its error once. Never: blocks, or takes a lock. */
 #include "conn/peer_status.h"
 
-#include "conn/doorbell_tx.h"
 #include "conn/state.h"
 #include "transport/tcp.h"
 #include "ring/doorbell.h"
 
-#define CHECK_INTERVAL ((int64_t)1000000) /* ns between checks of the kernel connection while the peer acknowledges nothing */
-
 /* ---- the state of the kernel connection ------------------------------------------------------------------------- */
+
+/* Returns true if the peer's FIN has come, of a connection that is not over. */
+static int has_fin_come(char state) {
+    return state == FS_TCP_CLOSE_WAIT || state == FS_TCP_LAST_ACK || state == FS_TCP_CLOSING || state == FS_TCP_TIME_WAIT;
+}
 
 enum fs_liveness fs_liveness(struct fs_connection *c) {
     uint64_t sent, received;
     char state;
     if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &received) || state == FS_TCP_CLOSE) return FS_OVER;
-    if (state == FS_TCP_CLOSE_WAIT || state == FS_TCP_LAST_ACK || state == FS_TCP_CLOSING || state == FS_TCP_TIME_WAIT)
-        return FS_STREAM_ENDED;
-    return FS_ALIVE;
+    return has_fin_come(state) ? FS_STREAM_ENDED : FS_ALIVE;
 }
 
 int64_t fs_peek_kernel(struct fs_connection *c, void *into, size_t room, int flags) {
@@ -42,31 +42,19 @@ int64_t fs_peek_kernel(struct fs_connection *c, void *into, size_t room, int fla
     return got >= 0 ? got : -errno;
 }
 
-/* The kernel counts the peer's FIN as a byte received. Returns true if it is counted in `received`, for a connection that is over: the
- * kernel no longer says if it ended with both FINs or with a reset. Without a reset a FIN has come. With a reset, a FIN has come if one
- * byte more was received than the peer has counted. (The opposite does not follow: the peer may have counted a byte that it could not
- * send any more. Nobody counts the bytes of a peer that has gone back to the kernel.) A reset that was already reported to a send is no
- * longer visible: then no FIN has come if the bytes not waiting are just those that this side has taken. Needs a region. */
-static int fin_counted(struct fs_connection *c, uint64_t received, uint64_t waiting) {
-    uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
-    struct fs_shared_side *own = fs_own(c);
-    if (!(fs_poll_events_now(fs_fd(c), 0) & POLLERR)) return received - waiting > fs_load_relaxed(&own->receiver.kernel_taken);
-    /* SYNC: rung - pairs with fs_count_ring, whose byte comes behind the count or not at all. */
-    return switch_at != 0 && fs_load_sc(&c->ring.rx->fin) >> 32 != FS_BACK >> 32 &&
-           (int32_t)((uint32_t)(received + 1 - switch_at) - fs_load_acquire(&c->ring.rx->rung)) > 0;
-}
-
-int fs_kernel_position(struct fs_connection *c, uint64_t *taken, int64_t *mark) {
-    uint64_t sent, before, after, waiting;
+/* The kernel counts the peer's FIN as a byte received. It no longer says how a connection ended that is over: without a reset a FIN has come,
+ * unless the reset was reported already, and the bytes not waiting are just those that this side has taken. */
+int fs_kernel_position(struct fs_connection *c, uint64_t *taken) {
+    uint64_t sent, before, after;
+    int waiting;
     char state;
     do {
-        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &before) || !fs_kernel_queued(fs_fd(c), &waiting, mark)) return 0;
+        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &before) || fs_system.ioctl(fs_fd(c), FIONREAD, &waiting) < 0) return 0;
         if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &after)) return 0;
     } while (before != after); /* until nothing came between the two counts */
-    if (state == FS_TCP_CLOSE_WAIT || state == FS_TCP_LAST_ACK || state == FS_TCP_CLOSING ||
-        state == FS_TCP_TIME_WAIT || (state == FS_TCP_CLOSE && fin_counted(c, after, waiting)))
-        after -= 1; /* the FIN */
-    *taken = after - waiting;
+    *taken = after - (uint64_t)waiting;
+    if (state == FS_TCP_CLOSE && fs_poll_events_now(fs_fd(c), 0) & POLLERR) return 0;
+    if (has_fin_come(state) || (state == FS_TCP_CLOSE && *taken > fs_load_relaxed(&fs_own(c)->receiver.kernel_taken))) *taken -= 1;
     return 1;
 }
 
@@ -81,42 +69,10 @@ int fs_check_peer_lost(struct fs_connection *c) {
     return fs_peer_is_gone(c);
 }
 
-int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender) {
-    if (fs_check_peer_lost(c)) return 1;
-    enum fs_peer_state state = fs_peer_socket_state(fs_fd(c));
-    if (state == FS_PEER_CLOSED)
-        fs_note_lost(c);
-    else if (state == FS_PEER_UNKNOWN)
-        fs_leave_probe_byte(c, sender);
-    return fs_peer_is_gone(c);
-}
-
-/* Returns true if the kernel would not report the peer's death by the end of its stream: the stream has ended, or is not read here, or
- * its end may be behind bytes in the kernel's queue. */
-static int eof_is_hidden(struct fs_connection *c) {
+int fs_eof_is_hidden(struct fs_connection *c) {
     int unread = 0;
     if (fs_eof_inconclusive(c)) return 1;
     return !fs_receives_on_ring(c) && fs_system.ioctl(fs_fd(c), FIONREAD, &unread) == 0 && unread > 0;
-}
-
-/* Called before a wait for credit from a peer whose end may be hidden. A doorbell byte in the peer's kernel queue makes the kernel
- * report its death at once: a process that dies with bytes unread resets the connection, as it would with our bytes unread on TCP; and
- * one that is dead already answers with RST. Not if the peer has shut both directions: its kernel would answer a byte with RST, where
- * TCP lets the sender wait. */
-void fs_leave_probe_byte(struct fs_connection *c, struct fs_sender *sender) {
-    if (fs_sends_on_ring(c) && eof_is_hidden(c) && !(fs_peer_doorbell(&c->ring) & (FS_SHUT | FS_GONE)) &&
-        fs_all_drained(&c->ring, sender))
-        fs_notify_receiver(c, sender, FS_EXPOSED);
-}
-
-void fs_watch_liveness(struct fs_connection *c, struct fs_sender *sender) {
-    c->unacknowledged_sends += 1;
-    if (c->unacknowledged_sends % 4) return;
-    int64_t now = fs_now();
-    if (now - c->last_check >= CHECK_INTERVAL) {
-        c->last_check = now;
-        fs_check_peer_lost(c);
-    }
 }
 
 /* ---- the results of calls ---------------------------------------------------------------------------------------- */
@@ -164,24 +120,13 @@ int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result) {
     return result;
 }
 
-/* How many of the bytes that the kernel has received the peer has not counted. */
-static int32_t uncounted(struct fs_connection *c, uint64_t received, uint64_t switch_at) {
-    /* SYNC: rung - pairs with fs_count_ring, whose byte comes behind the count or not at all. */
-    return (int32_t)((uint32_t)(received + 1 - switch_at) - fs_load_acquire(&c->ring.rx->rung));
-}
-
-int fs_has_uncounted_bytes(struct fs_connection *c) {
-    uint64_t sent, received, later, switch_at = fs_load_sc(&c->ring.rx->switch_at);
-    char state;
-    if (!switch_at || !fs_tcp_bytes(fs_fd(c), &state, &sent, &received) || uncounted(c, received, switch_at) <= 0) return 0;
-    /* (The kernel tells of the state before it counts, and a FIN may come between the two: a second state is one behind the count.) */
-    if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &later) || state == FS_TCP_CLOSE || fs_load_relaxed(&fs_own(c)->receiver.fin_taken)) return 0;
-    if (state == FS_TCP_CLOSE_WAIT || state == FS_TCP_LAST_ACK || state == FS_TCP_CLOSING || state == FS_TCP_TIME_WAIT) received -= 1; /* the FIN */
-    /* What a peer that has gone back sends, or one that takes us for gone, is its program's. */
-    if ((fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_BACK || fs_load_sc(&c->ring.rx->doorbell) & (FS_SHUT | FS_GONE)) return 0;
-    /* The bytes of a plug are sent before they are counted, and both before its mark goes: without the mark those in `received` are in
-     * the count, which is read behind it. */
-    if (fs_peer_is_notifying(&c->ring) || uncounted(c, received, switch_at) <= 0) return 0;
+int fs_has_stray_bytes(struct fs_connection *c) {
+    char byte;
+    if (fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return 0;
+    /* What a peer that has gone back sends comes behind BACK, and is its program's. A peer that takes this side for gone, or draws a reset,
+     * uses the kernel too. */
+    if ((fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_BACK) return 0;
+    if ((fs_load_sc(&c->ring.rx->doorbell) | fs_load_sc(&c->ring.tx->doorbell)) & (FS_SHUT | FS_GONE)) return 0;
     c->ring.violation = "bytes were written past fastsock";
     return 1;
 }

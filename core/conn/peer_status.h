@@ -20,22 +20,16 @@ int fs_peer_ended(struct fs_connection *c);
  * needs to know about the peer's end calls this. */
 int fs_check_peer_lost(struct fs_connection *c);
 
-/* As fs_check_peer_lost, for a peer whose stream has ended: the kernel reports no event when such a peer dies. */
-int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender);
+/* Returns true if the kernel would not report the peer's death by the end of its stream: the stream has ended, or is not read here, or
+ * its end may be behind bytes in the kernel's queue. */
+int fs_eof_is_hidden(struct fs_connection *c);
 
 /* Receives from the kernel's queue. Returns bytes, 0 at the end of the peer's stream, or -errno. After a SHUT_RD of this side the kernel
  * returns 0 for an empty queue although more may come: that is -EAGAIN here. */
 int64_t fs_peek_kernel(struct fs_connection *c, void *into, size_t room, int flags);
 
-/* Stores how far the kernel's stream was read, in bytes since the connection began, and `mark` as fs_kernel_queued. The results of recv
- * are not enough: recv skips an urgent byte, and so does the kernel when another one comes. Returns 0 if the kernel cannot say. */
-int fs_kernel_position(struct fs_connection *c, uint64_t *taken, int64_t *mark);
-
-/* Sends a doorbell byte that makes the kernel report the death of a peer whose end may be hidden. */
-void fs_leave_probe_byte(struct fs_connection *c, struct fs_sender *sender);
-
-/* Called after a send that was not acknowledged. Checks now and then if the peer is alive. */
-void fs_watch_liveness(struct fs_connection *c, struct fs_sender *sender);
+/* Stores how far the kernel's stream was read, in bytes since the connection began. Returns 0 if the kernel cannot say. */
+int fs_kernel_position(struct fs_connection *c, uint64_t *taken);
 
 /* Returns the error of a send that nobody will read: -errno, or 0 if the kernel's answer counts. */
 int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sender);
@@ -45,8 +39,8 @@ int64_t fs_recv_kernel_error(struct fs_connection *c, int error); /* result of a
 int64_t fs_take_pending_error(struct fs_connection *c); /* an error that the kernel has reported already, and that comes after the bytes */
 int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result); /* notes the kernel's answer after the peer's end */
 
-/* Returns true, with a violation noted, if the kernel's stream has bytes that the peer has not counted: a program that has the number wrote them past
- * its fastsock. Needs the receive lock. */
-int fs_has_uncounted_bytes(struct fs_connection *c);
+/* Returns true, with a violation noted, if the kernel's queue has bytes behind the switch that are not the peer's: a program that has the
+ * number wrote them past its fastsock. Needs the receive lock. */
+int fs_has_stray_bytes(struct fs_connection *c);
 
 #endif

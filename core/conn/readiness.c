@@ -5,9 +5,11 @@
 #include "conn/readiness.h"
 
 #include "conn/fallback.h"
+#include "conn/fallback_peer.h"
 #include "conn/peer_status.h"
 #include "conn/receive.h"
 #include "conn/side_lock.h"
+#include "conn/wake.h"
 
 /* Returns true if a receive of one byte would return. Takes nothing: an error is reported once, and is left for the program. */
 static int would_receive(struct fs_connection *c, int final) {
@@ -25,33 +27,28 @@ int fs_recv_ready(struct fs_connection *c) {
     if (on_ring && fs_load_relaxed(&fs_own(c)->receiver.fin_taken) == FS_END_REPORTED) return 1;
     if (!fs_ring_readable(&c->ring)) return 0;
     if (!on_ring && !fs_switch_reached(c)) return 0;
-    /* An urgent byte is not part of the stream; behind BACK there may be nothing; and a reset is reported by the kernel, as an error
-     * that no check may take away. */
+    /* Behind BACK there may be nothing; and a reset is reported by the kernel, as an error that no check may take away. */
     fin = fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND;
-    if (on_ring && fs_has_descriptor(&c->ring) && !fs_load_relaxed(&c->ring.rx->urgent)) return 1;
+    if (on_ring && fs_has_descriptor(&c->ring)) return 1;
     if (!fs_has_descriptor(&c->ring) && fin != FS_BACK) return fin == FS_FIN;
     return would_receive(c, FS_NOT_FINAL);
 }
 
 int fs_recv_ready_after_kernel(struct fs_connection *c) { return would_receive(c, FS_FINAL); }
 
-/* The peer has closed with bytes of ours unread. Draws the RST that they would have drawn in the kernel, so that the kernel reports an
- * error. On the loopback the RST is there when this returns. Not while a byte lies there undrained, which draws the RST as the peer's
- * kernel closes: a second byte might come behind the RST, and take the error that is the program's. */
+/* The peer may have closed with bytes of ours unread. (On the loopback the RST is there when this returns.) */
 static void draw_reset(struct fs_connection *c, struct fs_sender *sender) {
-    if (fs_load_relaxed(&c->ring.tx->seen) == fs_load_own32(&sender->posted) || !fs_all_drained(&c->ring, sender)) return;
-    if (fs_liveness(c) == FS_OVER) return;
-    if (fs_load_sc(&c->ring.tx->doorbell) & FS_GONE) fs_notify_receiver(c, sender, FS_GONE);
+    int left_unread = fs_load_relaxed(&c->ring.tx->seen) != fs_load_own32(&sender->posted);
+    if (left_unread && fs_liveness(c) != FS_OVER && fs_load_sc(&c->ring.tx->doorbell) & FS_GONE) fs_draw_reset(c, sender);
 }
 
 int fs_send_ready(struct fs_connection *c) {
     if (fs_load_relaxed(&c->is.shut_sending)) return 1;
-    if (fs_waits_for_fallback(c)) return 0;
     struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
     if (!sender) return 0; /* a stopped process has the lock, and no send would go through */
-    int gone = fs_peer_is_gone(c);
+    int held = fs_send_is_held(c, sender), gone = !held && fs_peer_is_gone(c);
     if (gone && fs_sends_on_ring(c)) draw_reset(c, sender);
-    int room = gone || !fs_sends_on_ring(c) || fs_ring_writable(&c->ring, sender);
-    fs_unlock_send(c, sender);
+    int room = held ? 0 : gone || !fs_sends_on_ring(c) || fs_ring_writable(&c->ring, sender);
+    fs_unlock_send(sender);
     return room;
 }

@@ -8,7 +8,7 @@
  * by the kernel. Takes the receive lock if the ring alone does not decide. */
 int fs_recv_ready(struct fs_connection *c);
 
-/* As fs_recv_ready, after the kernel has reported its descriptor readable: takes doorbell bytes that were left there. */
+/* As fs_recv_ready, after the kernel has reported its descriptor readable: looks at its queue too. */
 int fs_recv_ready_after_kernel(struct fs_connection *c);
 
 /* Returns true if the kernel's POLLOUT says nothing about this side's next send, which goes into the ring or waits for the peer's

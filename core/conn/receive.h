@@ -4,7 +4,7 @@
 
 #include "conn/peer_status.h"
 
-#define FS_MOVED_ON ((int64_t)-100001) /* fs_recv_kernel: the kernel's part of the stream has ended */
+#define FS_MOVED_ON ((int64_t)-100001) /* what follows is in the ring */
 
 /* ---- for the rest of the core */
 
@@ -13,13 +13,8 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
 /* Receives from the part of the stream before the peer's switch. Returns FS_MOVED_ON when that part has ended. */
 int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags);
 
-/* Returns true if the kernel's stream was read up to the switch. An urgent byte may lie in front of the switch: it can still be read
- * apart, and is not part of the stream. (The results of recv do not count skipped urgent bytes.) */
-int fs_kernel_part_read(struct fs_connection *c, uint64_t switch_at);
-
-/* Returns true if the kernel's part of the stream has been taken, so that the ring's bytes can be read. (What is left of that part may
- * be urgent bytes, which a loop's transport does not read.) A peer may claim kernel bytes that never come: a waiting thread uses this
- * function, not the switch alone. The connection is attached. */
+/* Returns true if the kernel's part of the stream has been taken, so that the ring's bytes can be read. A peer may claim kernel bytes that
+ * never come: a waiting thread uses this function, not the switch alone. The connection is attached. */
 int fs_switch_reached(struct fs_connection *c);
 
 /* Returns true if the kernel's part of the stream has come whole, read or not: what the ring says of the end counts. */

@@ -2,23 +2,23 @@
 #ifndef FASTSOCK_SEND_H
 #define FASTSOCK_SEND_H
 
-#include "conn/doorbell_tx.h"
-
-/* Sends the deferred doorbell bytes that there is room for. Takes the send lock. Returns 1 if all of them are out, 0 if not or if a
- * stopped process has the lock. */
-int fs_nothing_deferred(struct fs_connection *c);
+#include "conn/wake.h"
 
 /* Sets SO_RCVBUF and SO_SNDBUF, bytes as the kernel reports them; 0: not set. Takes both locks, also for a connection without a region:
  * either fs_attach finds the limits, or this function finds the region. Returns 0, or -EINTR as fs_conn_shutdown. */
 int fs_set_buffer_limits(struct fs_connection *c, uint32_t receive, uint32_t send);
 
+/* As fs_check_peer_lost, for a peer whose end is hidden (fs_eof_is_hidden): asks for its socket. If nobody can say, this side goes back to
+ * the kernel, which answers for a dead peer. Returns true if nothing goes into the ring any more. */
+int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender);
+
 /* ---- for the rest of the core */
 
-/* Switches to the ring: records how many bytes went through the kernel, which carries doorbell bytes from here on. */
+/* Switches to the ring: records how many bytes went through the kernel, which carries nothing from here on. */
 void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender);
 
-/* Handles a request of the peer: it exposed its descriptor with data already posted and needs a doorbell byte; or it has fallen back, or
- * is settled after that; or it cannot wake our event set by itself. Takes the send lock, with up to `patience` waits of about 10 ms.
+/* Handles a request of the peer: it has fallen back; or it cannot wake our event set by itself. Takes the send lock, with up to
+ * `patience` waits of about 10 ms.
  * Returns 0 if a stopped process has the lock, and the answer is still due. */
 int fs_handle_request(struct fs_connection *c, int patience);
 

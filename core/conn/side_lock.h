@@ -18,17 +18,8 @@ struct fs_receiver *fs_lock_recv_within(struct fs_connection *c, int patience);
 struct fs_sender *fs_lock_send(struct fs_connection *c);
 struct fs_receiver *fs_lock_recv(struct fs_connection *c);
 
-/* Releases the receive lock, then waits for late bytes and posts. Returns 1 if doorbell bytes were taken only then: they may have
- * hidden the end of the kernel's stream. */
-int fs_unlock_recv(struct fs_connection *c, struct fs_receiver *receiver);
-
-/* Releases the send lock, then sends the doorbell bytes that the kernel had no room for. Returns 0 if the peer takes none of those that
- * lie there. */
-int fs_unlock_send(struct fs_connection *c, struct fs_sender *sender);
-
-/* Unlock when no late work is left. */
-static inline void fs_unlock_send_quick(struct fs_sender *sender) { fs_robust_unlock(&sender->lock); }
-static inline void fs_unlock_recv_quick(struct fs_receiver *receiver) { fs_robust_unlock(&receiver->lock); }
+static inline void fs_unlock_send(struct fs_sender *sender) { fs_robust_unlock(&sender->lock); }
+static inline void fs_unlock_recv(struct fs_receiver *receiver) { fs_robust_unlock(&receiver->lock); }
 
 /* Both locks of one side. */
 struct fs_side_locks {
@@ -36,15 +27,12 @@ struct fs_side_locks {
     struct fs_receiver *receiver;
 };
 
-/* Takes both locks, until fs_unlock_side_quick. Never waits. Returns 0 if another thread has one. */
+/* Takes both locks, until fs_unlock_side. Never waits. Returns 0 if another thread has one. */
 int fs_trylock_side(struct fs_connection *c, struct fs_side_locks *locks);
 void fs_wait_for_side(struct fs_connection *c); /* after an attempt that failed */
 int fs_lock_side_within(struct fs_connection *c, int patience, struct fs_side_locks *locks); /* returns 0 after `patience` attempts */
 struct fs_side_locks fs_lock_side(struct fs_connection *c); /* does not hold one lock while it waits for the other */
-void fs_unlock_side_quick(struct fs_side_locks locks);
-
-/* fs_unlock_side_quick, followed by the late work of each lock. */
-void fs_unlock_side(struct fs_connection *c, struct fs_side_locks locks);
+void fs_unlock_side(struct fs_side_locks locks);
 
 /* Takes the receive lock of the side that falls back. The connection may have another side by now, so nothing is recovered. Release with
  * fs_lock_abandon and `result`. */

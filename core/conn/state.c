@@ -179,21 +179,13 @@ void fs_note_inherited(struct fs_connection *c) {
 /* ---- this process's end ----------------------------------------------------------------------------------- */
 
 void fs_note_attached(struct fs_connection *c) {
-    /* SYNC: attached - pairs with fs_is_attached: finds `ring`. (Sequentially consistent for fs_expose.) */
+    /* SYNC: attached - pairs with fs_is_attached: finds `ring`. */
     fs_store_sc(&c->is.attached, 1);
 }
 
 void fs_note_detached(struct fs_connection *c) { fs_store_relaxed(&c->is.attached, 0); }
 
-void fs_note_exposed(struct fs_connection *c) {
-    /* SYNC: exposed - pairs with fs_attach, which writes `attached` and then loads this: one sees the other. */
-    fs_store_sc(&c->is.exposed, 1);
-}
-
-void fs_note_loop_driven(struct fs_connection *c) {
-    fs_store_relaxed(&c->is.driven, 1);
-    fs_store_relaxed(&c->is.exposed, 0);
-}
+void fs_note_loop_driven(struct fs_connection *c) { fs_store_relaxed(&c->is.driven, 1); }
 
 void fs_note_broken(struct fs_connection *c) {
     fs_store_relaxed(&c->is.broken, 1);
@@ -235,7 +227,7 @@ void fs_note_bridged(struct fs_connection *c) {
  * The peer may write these words at any time, so nothing is asserted about them. */
 
 void fs_give_consent(struct fs_connection *c) {
-    /* SYNC: consent - pairs with fs_try_send: a peer that sees it finds our doorbell state and limit. */
+    /* SYNC: consent - pairs with fs_try_send: a peer that sees it finds our limit. */
     fs_store_sc(&c->ring.rx->ready, FS_READY);
 }
 

@@ -32,8 +32,6 @@ int fs_note_ended_alone(struct fs_connection *c);
 int fs_note_closing(struct fs_connection *c);
 
 /* A loop's transport keeps the memory outside of calls. Returns 0 if the memory may be freed already. */
-int fs_pin(struct fs_connection *c);
-enum fs_exit_action fs_unpin(struct fs_connection *c); /* ends that. FS_EXIT_RELEASE or FS_EXIT_NOTHING */
 
 /* Returns true if the connection has ended: a hint, if threads run in parallel. */
 static inline int fs_has_ended(const struct fs_connection *c) { return (fs_load_own32(&c->is.life) & FS_ENDED) != 0; }
@@ -60,9 +58,6 @@ static inline int fs_is_attached(const struct fs_connection *c) {
     /* SYNC: attached - pairs with fs_note_attached. */
     return fs_load_acquire((fs_word32 *)&c->is.attached) != 0;
 }
-
-/* Returns true if somebody may poll the descriptor. */
-static inline int fs_is_exposed(const struct fs_connection *c) { return fs_load_own32(&c->is.exposed) != 0; }
 
 /* Returns true for a loop-driven connection: nobody else reads, writes or polls the descriptor. */
 static inline int fs_is_loop_driven(const struct fs_connection *c) { return fs_load_own32(&c->is.driven) != 0; }
@@ -127,6 +122,14 @@ static inline int fs_waits_for_fallback(const struct fs_connection *c) {
 /* Returns true if another process holds the connection as well, and may sleep on it. */
 static inline int fs_is_shared(const struct fs_connection *c) { return fs_load_relaxed(&fs_own(c)->holders) > 1; }
 
+/* Returns true if a forked child has not said yet that the peer is to ask it: it may have no descriptors for its control thread. */
+static inline int fs_is_unannounced(const struct fs_connection *c) {
+    return c->is.own_inherited && !fs_load_relaxed(&c->asked_here);
+}
+
+/* Returns true if hints for event sets of this process may go to another one. */
+static inline int fs_may_miss_hints(const struct fs_connection *c) { return fs_is_shared(c) || fs_is_unannounced(c); }
+
 /* ---- changes: the path of the directions ----------------------------------------------------------------- */
 
 /* Each event needs the lock named by its function. One table has them all, in this order. */
@@ -158,9 +161,8 @@ void fs_change_leaving(struct fs_connection *c, struct fs_fallback_lock *fallbac
 
 /* ---- changes: this process's end ------------------------------------------------------------------------- */
 
-void fs_note_attached(struct fs_connection *c);    /* `ring` is there. Sequentially consistent, for fs_expose */
+void fs_note_attached(struct fs_connection *c);    /* `ring` is there */
 void fs_note_detached(struct fs_connection *c);    /* a bridge has taken the region, or its memory is freed */
-void fs_note_exposed(struct fs_connection *c);     /* the descriptor's number was handed out. Sequentially consistent, for fs_attach */
 void fs_note_loop_driven(struct fs_connection *c); /* a loop's transport drives it, so nobody polls the descriptor */
 /* this side has lost the stream: the next call returns FS_VIOLATED, and the connection is reset, not by the peer's fault */
 void fs_note_fault(struct fs_connection *c, const char *why);
@@ -175,7 +177,7 @@ void fs_note_inherited(struct fs_connection *c);            /* this process is a
 /* ---- changes: words in the region -------------------------------------------------------------------------
  *
  * Consent (`ready`) is the receiver's word; a sender that has fallen back swaps it too. */
-void fs_give_consent(struct fs_connection *c); /* 0 -> READY, after doorbell state and limit. Sequentially consistent */
+void fs_give_consent(struct fs_connection *c); /* 0 -> READY, after the limit. Sequentially consistent */
 /* READY -> LEFT. Returns true if it is LEFT now: not if the peer has stored TOO_LATE, or there was no consent */
 int fs_revoke_consent(struct fs_connection *c);
 /* READY -> TOO_LATE, of the peer's consent; 0 -> TOO_LATE too if `unattached_too`. Returns true if the peer has fallen back before. */

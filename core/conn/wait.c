@@ -10,13 +10,12 @@
 
 #include <netinet/in.h>
 
-#include "conn/doorbell_rx.h"
 #include "conn/peer_status.h"
 #include "conn/receive.h"
-#include "conn/doorbell_tx.h"
 #include "conn/send.h"
-#include "conn/state.h"
 #include "conn/side_lock.h"
+#include "conn/state.h"
+#include "conn/wake.h"
 #include "transport/tcp.h"
 #include "events/futex.h"
 
@@ -30,25 +29,13 @@
 #define UNWATCHED_INTERVAL ((int64_t)20000000)   /* checks of a sleeper whose kernel connection nobody watches */
 #define UNNOTIFIED_INTERVAL ((int64_t)2000000)   /* checks of a sleeper that nothing wakes */
 #define OVERFLOW_AFTER ((int64_t)50000000)       /* wait of a sender for credits before it uses the overflow buffer */
-/* checks of a receiver with data in the ring behind kernel bytes that have not come: an urgent one makes no descriptor readable */
-#define BEHIND_INTERVAL ((int64_t)20000000)
-#define PAST_INTERVAL ((int64_t)10000000000) /* checks for bytes that a program wrote past its fastsock: they wake nobody */
 
 /* ---- spin statistics and budget ----------------------------------------------------------------------------- */
 
 struct fs_spin_stats *fs_spin_stats_of(struct fs_connection *c) { return fs_is_attached(c) ? &c->stats : &fs_kernel_spin_stats; }
 
-int fs_spin_pays(struct fs_connection *c) {
-    return fs_spin_ns != 0 && fs_load_relaxed(&fs_spin_stats_of(c)->score) >= FS_SCORE_SPINS &&
-           fs_may_spin_on_kernel(c, fs_now());
-}
-
-int fs_may_spin_on_kernel(struct fs_connection *c, int64_t now) {
-    return (c->listens || fs_peer_is_local(c)) && !fs_cpus_are_busy(now);
-}
-
 int64_t fs_wait_budget(struct fs_connection *c, int64_t now) {
-    if (!fs_is_attached(c) && !fs_may_spin_on_kernel(c, now)) return 0;
+    if (!fs_is_attached(c) && !(fs_peer_is_local(c) && !fs_cpus_are_busy(now))) return 0;
     return fs_spin_budget(fs_spin_stats_of(c), now, fs_is_attached(c) ? fs_load_relaxed(&c->ring.rx->processor) : 0);
 }
 
@@ -100,7 +87,7 @@ int fs_spin(struct fs_connection *c, int what) {
         /* This may take in an ACK that came with DATA, which the checks below would not find. For a lost peer the kernel answers. */
         fs_arm_sender(&c->ring, sender, FS_ACK_NOW);
         ready = fs_has_credit(&c->ring, sender) && !fs_peer_is_lost(c) && !fs_peer_is_gone(c);
-        fs_unlock_send(c, sender);
+        fs_unlock_send(sender);
     }
     while (!ready) {
         now = fs_now();
@@ -111,7 +98,7 @@ int fs_spin(struct fs_connection *c, int what) {
             if (!receiver) break;
             ready = fs_poll_events_now(fs_fd(c), what == FS_RECEIVE ? POLLIN : POLLOUT) != 0;
             if (!ready && what == FS_RECEIVE && fs_peer_may_switch(c)) ready = fs_switch_reached(c);
-            fs_unlock_recv_quick(receiver);
+            fs_unlock_recv(receiver);
             if (!ready) sched_yield(); /* the peer may be waiting for this very processor */
             continue;
         }
@@ -186,10 +173,9 @@ static int sleep_on_futex(struct fs_connection *c, const struct sleep *s, fs_wor
     return woken;
 }
 
-/* Returns true if the control thread reports these events of the kernel connection. Called with a lock, which keeps the descriptor. */
-static int is_watched(struct fs_connection *c, uint32_t events) {
-    /* Bytes only while they are the program's: doorbell bytes would wake that thread for nothing. */
-    if (fs_load_own32(&c->watch.asked) & EPOLLIN && fs_receives_on_ring(c)) fs_watch_ends_only(&c->watch);
+/* Returns true if the control thread reports what happens to the kernel connection. Called with a lock, which keeps the descriptor. */
+static int is_watched(struct fs_connection *c) {
+    uint32_t events = fs_moved(c) & FS_RECEIVING_BACK ? FS_HANGUP_EVENTS : FS_HANGUP_AND_IN;
     return fs_is_watched(&c->watch, events) ||
            fs_watch_add(&c->watch, fs_fd(c), events, (struct fs_sleepers){&c->ring.rx->futex, &c->recv_sleepers},
                          (struct fs_sleepers){&c->ring.tx->credit_futex, &c->send_sleepers});
@@ -201,20 +187,9 @@ static void recover_dead_holders(struct fs_connection *c) {
     struct fs_sender *sender = NULL;
     struct fs_receiver *receiver = NULL;
     if (fs_load_relaxed(&fs_own(c)->sender.lock.word) & FUTEX_OWNER_DIED) sender = fs_lock_send_within(c, 0);
-    if (sender) fs_unlock_send(c, sender);
+    if (sender) fs_unlock_send(sender);
     if (fs_load_relaxed(&fs_own(c)->receiver.lock.word) & FUTEX_OWNER_DIED) receiver = fs_lock_recv_within(c, 0);
-    if (receiver) fs_unlock_recv(c, receiver);
-}
-
-/* Notifies the peer before a receiver sleeps. Called with the receive lock. */
-static void tell_before_sleep(struct fs_connection *c, struct fs_receiver *receiver) {
-    /* SYNC: exposed - ordered by the receive lock, see publish_exposed. */
-    if (!fs_is_exposed(c) && fs_load_relaxed(&c->ring.rx->doorbell) & FS_EXPOSED && !fs_load_sc(&c->kernel_sleepers) &&
-        !fs_is_shared(c)) {
-        fs_and_sc(&c->ring.rx->doorbell, ~(uint32_t)FS_EXPOSED); /* nobody sleeps on the kernel's descriptor any more */
-        fs_drain_doorbell_bytes(c, receiver);
-    }
-    fs_answer_credit_wait(c, receiver); /* the acknowledgements delayed so far, before we sleep on them */
+    if (receiver) fs_unlock_recv(receiver);
 }
 
 /* Sleeps until something comes by the ring, or by the kernel as the control thread reports. Releases the lock. */
@@ -222,31 +197,25 @@ static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver
     if (fs_is_collecting(c)) {
         limit_sleep(s, COLLECTING_INTERVAL); /* a holder that has collected all wakes us; one that was killed does not */
     } else {
-        tell_before_sleep(c, receiver);
+        fs_answer_credit_wait(c, receiver); /* the acknowledgements delayed so far, before we sleep on them */
         int moved = fs_receives_on_ring(c);
         s->ready = fs_arm_receiver(&c->ring, FS_ASLEEP);
-        if (s->ready && !moved) {
-            if (fs_load_sc(&c->ring.rx->switch_at)) limit_sleep(s, BEHIND_INTERVAL);
-            s->ready = fs_switch_reached(c);
-        }
+        if (s->ready && !moved) s->ready = fs_switch_reached(c);
         if (fs_load_relaxed(&receiver->fin_taken) == FS_END_REPORTED) s->ready = 1; /* by another thread: nobody wakes us for it again */
         if (!s->ready) {
-            int watched = is_watched(c, moved ? FS_HANGUP_EVENTS : FS_HANGUP_AND_IN);
+            int watched = is_watched(c);
             uint32_t events = fs_load_sc(&c->watch.told);
-            /* The last check of this value had no end result: the peer is within a post, or was stopped or killed there. */
-            int late = events != c->receive_checked && events == c->receive_inconclusive;
-            s->ready = watched && events != c->receive_checked && !late;
-            if (!watched || late) limit_sleep(s, UNWATCHED_INTERVAL);
+            s->ready = watched && events != c->receive_checked;
+            if (!watched) limit_sleep(s, UNWATCHED_INTERVAL);
         }
         /* Each thread that arms has counted itself before, with the receive lock. */
         if (s->ready && fs_load_sc(&c->recv_sleepers) == 1 && !fs_is_shared(c)) fs_disarm_receiver(&c->ring, FS_ASLEEP);
     }
-    limit_sleep(s, PAST_INTERVAL);
-    fs_unlock_recv(c, receiver); /* a plug may have to be taken out of the peer's way */
+    fs_unlock_recv(receiver);
     int woken = sleep_on_futex(c, s, &c->ring.rx->futex, seen);
     if (!woken && s->rechecks && (receiver = fs_lock_recv_within(c, FS_PATIENCE)) != NULL) {
         c->receive_checked = fs_load_sc(&c->watch.told) - 1; /* the next attempt asks the kernel */
-        fs_unlock_recv_quick(receiver);
+        fs_unlock_recv(receiver);
     }
     return woken;
 }
@@ -264,19 +233,18 @@ static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_
         woken = sleep_for_bytes(c, receiver, s, seen);
     } else {
         int fd = fs_fd(c);
-        fs_add_sc(&c->kernel_sleepers, 1); /* with the lock, for fs_attach */
-        fs_unlock_recv(c, receiver);
+        fs_unlock_recv(receiver);
+        if (!attached && !fd_change) limit_sleep(s, UNWATCHED_INTERVAL); /* nobody could tell of a region: see fs_attach */
         woken = sleep_in_kernel(c, s, fd, POLLRDHUP | POLLIN, fd_change);
-        fs_add_sc(&c->kernel_sleepers, (uint32_t)-1);
     }
     fs_add_sc(&c->recv_sleepers, (uint32_t)-1);
     return end_sleep(c, s, woken);
 }
 
-/* Checks the kernel connection of a sender that waits for credits. Returns true if the peer is gone. */
+/* Checks the kernel connection of a sender that waits for credits. Returns true if it waits for nothing any more. */
 static int check_peer(struct fs_connection *c, struct fs_sender *sender, int half_closed) {
     if (half_closed) {
-        fs_probe_peer(c, sender);
+        return fs_probe_peer(c, sender);
     } else if (!fs_check_peer_lost(c) && fs_poll_events_now(fs_fd(c), POLLRDHUP) & (POLLERR | POLLHUP | POLLRDHUP) &&
                fs_liveness(c) == FS_ALIVE) {
         fs_note_shut(c, 1, 0); /* by somebody who knows the number */
@@ -291,10 +259,10 @@ static int64_t probe_interval(struct fs_connection *c) {
 
 /* Sleeps until credits come, or the peer's fallback is settled. Releases the lock. */
 static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, struct sleep *s, uint32_t seen) {
-    int waits = fs_waits_for_fallback(c), watched = is_watched(c, FS_HANGUP_EVENTS);
+    int waits = fs_waits_for_fallback(c), watched = is_watched(c);
     uint32_t events = fs_load_sc(&c->watch.told);
     /* After that load: the ring's FIN is there before the kernel reports its own. */
-    int half_closed = fs_eof_inconclusive(c);
+    int half_closed = fs_eof_is_hidden(c);
     int has_events = watched && events != c->send_checked;
     if (waits) {
         c->send_checked = events;
@@ -313,16 +281,15 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
         }
         if (!watched) limit_sleep(s, half_closed ? PROBE_INTERVAL : UNWATCHED_INTERVAL);
         if (!s->ready && half_closed) limit_sleep(s, probe_interval(c));
-        if (!s->ready) fs_leave_probe_byte(c, sender); /* after the check of its process: one that has ended since answers the byte */
     }
-    fs_unlock_send(c, sender);
+    fs_unlock_send(sender);
     int woken = sleep_on_futex(c, s, &c->ring.tx->credit_futex, seen);
     if (woken || !s->rechecks || waits) return woken;
     sender = fs_lock_send_within(c, FS_PATIENCE);
     if (sender) { /* otherwise with the next check */
         sender->overflow_use = FS_OVERFLOW_NOW; /* until credits come */
         check_peer(c, sender, half_closed);
-        fs_unlock_send(c, sender);
+        fs_unlock_send(sender);
     }
     return woken;
 }
@@ -339,7 +306,7 @@ static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_fd_
         woken = sleep_for_credit(c, sender, s, seen);
     } else {
         int fd = fs_fd(c);
-        fs_unlock_send(c, sender);
+        fs_unlock_send(sender);
         woken = sleep_in_kernel(c, s, fd, POLLOUT, fd_change);
     }
     fs_add_sc(&c->send_sleepers, (uint32_t)-1);

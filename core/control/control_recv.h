@@ -1,5 +1,5 @@
-/* Control requests between the processes of a connection, received on the control thread's datagram socket (docs/protocol.md): for a
- * doorbell byte, to fall back to the kernel, and to resend unread data.
+/* Control requests between the processes of a connection, received on the control thread's datagram socket (docs/protocol.md): to
+ * look at a connection, to fall back to the kernel, and to resend unread data.
  *
  * A request names the region and the side that is asked. Unread data comes with it as a descriptor: a memfd of bytes that the
  * requester's side had received but its program had not read.

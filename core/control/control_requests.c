@@ -55,7 +55,7 @@ void fs_requests_announce_holder(struct fs_connection *c) {
     uint64_t kept = fs_load_relaxed(other);
     /* SYNC: token - pairs with fs_send_control_to_side. */
     if (!kept || kept == token || !fs_control_is_open(kept)) fs_store_release(other, before);
-    c->asked_here = token;
+    fs_store_relaxed(&c->asked_here, token);
     c->asked_before = before;
     fs_requests_announce(c->ring.region, c->ring.side);
 }
@@ -263,7 +263,3 @@ int fs_handle_requests(int request_fd) {
 }
 
 int fs_handle_due_requests(int request_fd) { return answer_unasked(0) | fs_handle_requests(request_fd); }
-
-void fs_request_doorbell_byte(void *memory, int side, const unsigned char id[16]) {
-    fs_send_control_to_side(memory, id, 1 - side, -1); /* (if no process of the other side is left, the connection has ended) */
-}

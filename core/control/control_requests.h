@@ -1,4 +1,4 @@
-/* Control requests of the peers: for a doorbell byte, to fall back to the kernel, to resend unread data. The control thread answers. */
+/* Control requests of the peers: to look at a connection, to fall back to the kernel, to resend unread data. The control thread answers. */
 #ifndef FASTSOCK_CONTROL_REQUESTS_H
 #define FASTSOCK_CONTROL_REQUESTS_H
 
@@ -19,9 +19,6 @@ void fs_requests_announce_holder(struct fs_connection *c);
 /* Stops answering, before the connection ends or if it did not attach. Waits for an answer that is being made just now. Needs the host
  * lock, and unlocks it meanwhile. */
 void fs_requests_stop(struct fs_connection *c);
-
-/* Requests a doorbell byte from the other side of a region. Never blocks. */
-void fs_request_doorbell_byte(void *memory, int side, const unsigned char id[16]);
 
 /* Answers the requests at the control socket. Returns 1 if it must be called again: a datagram cannot be dropped now (fd_reaper.h), or
  * an answer is due and a stopped process has the lock. For the control thread alone. */

@@ -164,7 +164,7 @@ static void announce_token(void) {
         /* SYNC: token - pairs with fs_send_control_to_side. */
         if (fs_is_attached(c) && !fs_cas64(&c->ring.region->asks[c->ring.side], announced_token, fs_control_fds.token))
             fs_cas64(&c->ring.region->asks_else[c->ring.side], announced_token, fs_control_fds.token);
-        if (c->asked_here == announced_token) c->asked_here = fs_control_fds.token;
+        if (fs_load_relaxed(&c->asked_here) == announced_token) fs_store_relaxed(&c->asked_here, fs_control_fds.token);
         fs_wake_own_set(c); /* (requests to the old one are lost) */
     }
     fs_control_unlock();
@@ -251,27 +251,12 @@ void fs_control_thread_after_fork(void) {
 
 int fs_forks_under_way(void) { return forks; }
 
-int fs_control_thread_is_wanted(void) { return thread_wanted; }
-
 int fs_control_thread_restart(void) {
     if (!thread_wanted || forks) return 0;
     thread_wanted = 0;
     int failed = fs_control_thread_start();
     if (failed) thread_wanted = 1; /* a later call tries again */
     return failed;
-}
-
-void fs_wake_loops(void) {
-    uint32_t woken = 0;
-    fs_control_lock_hosted();
-    for (int i = 0; i < fs_control_state.on_ring_count; i++) {
-        struct fs_connection *c = fs_control_state.on_ring[i].connection;
-        uint64_t slot = fs_load_relaxed(&c->slot);
-        if (!fs_is_attached(c) || fs_slot_set(slot) == woken) continue; /* (one connection of each set will do) */
-        woken = fs_slot_set(slot);
-        fs_wake_local_set(slot);
-    }
-    fs_control_unlock();
 }
 
 void fs_control_forget(void) {

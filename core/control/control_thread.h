@@ -20,15 +20,8 @@ int fs_control_thread_start(void);
 void fs_control_thread_after_fork(void);   /* call in the parent after each fs_control_thread_stop, also if the fork failed */
 int fs_forks_under_way(void); /* the number of forks of this process just now */
 
-/* Returns true if a fork stopped or delayed the thread, or its start failed, and it has not been started since. */
-int fs_control_thread_is_wanted(void);
-
 /* Starts the thread if it is wanted and no fork is under way. Returns as fs_control_thread_start; after a failure it is still wanted. */
 int fs_control_thread_restart(void);
-
-/* Wakes the loops of this process; each then takes a step of a connection (FS_THREAD_LATER). For callers that may not start the thread
- * now, in a program that may make no call. */
-void fs_wake_loops(void);
 
 /* For a forked child: drops the parent's names and descriptors. */
 void fs_control_forget(void);

@@ -65,8 +65,7 @@ static size_t fill_ring(uint32_t first) {
         struct fs_connection *c = fs_control_state.on_ring[i].connection;
         /* A listed connection has not ended, so its region is mapped and its side's memory exists. */
         if (fs_is_attached(c)) {
-            uint32_t flags = fs_is_exposed(c) ? FS_INFO_EXPOSED : 0;
-            if (fs_is_loop_driven(c)) flags |= FS_INFO_LOOP_DRIVEN;
+            uint32_t flags = fs_is_loop_driven(c) ? FS_INFO_LOOP_DRIVEN : 0;
             fs_fill_connection_info(&c->ring, fs_own(c), c->inode, flags, &answer.records.ends[answer.head.count]);
             answer.head.count++;
         }

@@ -54,11 +54,10 @@ struct fs_connection_info {
 enum fs_info_flags {
     FS_INFO_SENDS = 1, /* this direction is on the ring */
     FS_INFO_RECEIVES = 2,
-    FS_INFO_EXPOSED = 4,
-    FS_INFO_LOOP_DRIVEN = 8, /* an event loop's transport drives it */
-    FS_INFO_ASLEEP = 16, /* threads or an event set wait for data */
-    FS_INFO_WAITS = 32, /* waits for credits */
-    FS_INFO_FELL_BACK = 64, /* has fallen back to the kernel */
+    FS_INFO_LOOP_DRIVEN = 4, /* an event loop's transport drives it */
+    FS_INFO_ASLEEP = 8, /* threads or an event set wait for data */
+    FS_INFO_WAITS = 16, /* waits for credits */
+    FS_INFO_FELL_BACK = 32, /* has fallen back to the kernel */
 };
 
 #define FS_REPLY_ROOM 7168 /* bytes of records in an answer */

@@ -2,7 +2,7 @@
  *
  * The owner of a set sends an offer from its control socket to that of the peer process: a memfd of one page, and the eventfd. The
  * kernel vouches for the sending socket's name, so nobody can offer in the name of another process. An offer may be lost or refused.
- * Then the poster sends a request as for a doorbell byte (control_requests.h), and the set's own side notifies the set. The owner sees
+ * Then the poster sends a request (control_requests.h), and the set's own side notifies the set. The owner sees
  * that, and offers again, less and less often. */
 #include "control/page_offers.h"
 
@@ -55,7 +55,7 @@ void fs_set_register(struct fs_event_set *set, struct fs_connection *c) {
     uint32_t place = fs_slot_of(c);
     if (!fs_event_set_is_own(set)) return;
     /* Only this process knows its set ids, so it must get the requests itself: a forked child may have taken them over, and have ended. */
-    if (c->asked_here) fs_requests_announce_holder(c);
+    if (fs_load_relaxed(&c->asked_here)) fs_requests_announce_holder(c);
     fs_publish_slot(c);
     /* SYNC: token - pairs with fs_requests_announce. (The peer's process changes when a forked child takes over or its thread was given
      * up.) */

@@ -52,9 +52,10 @@ static int take_hints(struct fs_event_page *page, uint32_t *places, int room) {
     return count;
 }
 
-/* Maps the page for this side's own processes. Returns NULL without memory. */
-static struct fs_event_page *map_home(void) {
-    void *memory = fs_system.mmap(NULL, FS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+/* Maps the page for this side's own processes, in the place of the last set's, if there is one. (That page may be a forked child's too, which
+ * would say there that it has woken the set, by an eventfd that the set has no more.) Returns NULL without memory. */
+static struct fs_event_page *map_home(struct fs_event_page *last) {
+    void *memory = fs_system.mmap(last, FS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | (last ? MAP_FIXED : 0), -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -89,6 +90,9 @@ static void renew_eventfd(struct fs_event_set *set, int lost) {
 static void wake_home(struct fs_event_set *set, uint32_t place) {
     int fd = (int)fs_load_relaxed(&set->fd);
     if (fs_mark_ready(set->home, place, fd) < 0) renew_eventfd(set, fd);
+    /* (It may have become the next set meanwhile, of which the page says now that it is woken.) */
+    int now = (int)fs_load_relaxed(&set->fd);
+    if (now != fd && now >= 0) fs_signal_eventfd(now);
 }
 
 void fs_wake_local_set(uint64_t name) {
@@ -105,7 +109,7 @@ void fs_wake_local_set(uint64_t name) {
 /* Allocates a set with the id BEGUN. Returns NULL without memory. */
 static struct fs_event_set *new_memory(void) {
     struct fs_event_set *set = fs_system.calloc(1, sizeof *set);
-    struct fs_event_page *home = set ? map_home() : NULL;
+    struct fs_event_page *home = set ? map_home(NULL) : NULL;
     if (!home) {
         fs_system.free(set);
         return NULL;
@@ -138,15 +142,23 @@ static int take_unused(void) {
     return -1;
 }
 
-struct fs_event_set *fs_event_set_new(int *failed) {
-    /* Not in the reserved range: a loop that waits with select accepts no number from FD_SETSIZE on. */
-    int epoll = fs_system.epoll_create1(EPOLL_CLOEXEC);
-    *failed = epoll < 0 ? -errno : 0;
+static struct fs_event_set *new_with(int epoll, int *failed) {
+    *failed = epoll < 0 ? epoll : 0;
     if (*failed) return NULL;
     struct fs_event_set *set = fs_event_set_new_in(epoll, 0, failed);
     if (set) set->has_epoll = 1;
     else fs_system.close(epoll);
     return set;
+}
+
+struct fs_event_set *fs_event_set_new(int *failed) {
+    /* Not in the reserved range: a loop that waits with select accepts no number from FD_SETSIZE on. */
+    int epoll = fs_system.epoll_create1(EPOLL_CLOEXEC);
+    return new_with(epoll < 0 ? -errno : epoll, failed);
+}
+
+struct fs_event_set *fs_event_set_new_reserved(int *failed) {
+    return new_with(fs_reserve_fd(fs_system.epoll_create1(EPOLL_CLOEXEC), 0), failed);
 }
 
 struct fs_event_set *fs_event_set_new_in(int epoll, uint64_t data, int *failed) {
@@ -155,12 +167,11 @@ struct fs_event_set *fs_event_set_new_in(int epoll, uint64_t data, int *failed) 
     *failed = -ENOMEM;
     if (index < 0) return NULL;
     struct fs_event_set *set = fs_load_relaxed(&sets[index]);
-    memset(set->home, 0, sizeof *set->home);
     set->sleep = 0;
     set->epoll = epoll;
     set->data = data;
     set->has_epoll = 0;
-    int fd = new_eventfd(set, 0);
+    int fd = map_home(set->home) ? new_eventfd(set, 0) : -ENOMEM;
     *failed = fd < 0 ? fd : 0;
     if (*failed) {
         /* SYNC: set unused - pairs with take_unused: the next user finds the set as it was left. */

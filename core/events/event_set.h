@@ -65,6 +65,9 @@ struct fs_event_set {
 /* Returns an empty, awake set, or NULL with -errno in `*failed`. */
 struct fs_event_set *fs_event_set_new(int *failed);
 
+/* fs_event_set_new for an owner that shows nobody the set's epoll: its number is none of the program's. */
+struct fs_event_set *fs_event_set_new_reserved(int *failed);
+
 /* fs_event_set_new within an epoll that the owner has and waits on. The epoll reports `data`, once for each wakeup. It must stay open
  * until fs_event_set_end. */
 struct fs_event_set *fs_event_set_new_in(int epoll, uint64_t data, int *failed);

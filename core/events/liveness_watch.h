@@ -16,7 +16,7 @@
 
 #include "os/atomics.h"
 
-/* The events that a connection always needs; and with input, while it receives through the kernel. */
+/* The events that a connection always needs; and with input, until the kernel's queue is the program's again. */
 #define FS_HANGUP_EVENTS (EPOLLRDHUP | EPOLLHUP | EPOLLERR)
 #define FS_HANGUP_AND_IN (FS_HANGUP_EVENTS | EPOLLIN)
 
@@ -47,7 +47,7 @@ int fs_is_watched(const struct fs_tcp_watch *w, uint32_t events);
  * either function, and reads `told` afterwards: only futexes with counted sleepers are woken. */
 int fs_watch_add(struct fs_tcp_watch *w, int fd, uint32_t events, struct fs_sleepers receivers, struct fs_sleepers senders);
 
-/* Watches only the ends from now on. */
+/* Watches only the ends from now on. The caller may have the host lock: nobody waits for that with the table's. */
 void fs_watch_ends_only(struct fs_tcp_watch *w);
 
 enum fs_process { FS_PROCESS_UNKNOWN, FS_PROCESS_LIVES, FS_PROCESS_ENDED };

@@ -73,6 +73,9 @@ struct fs_front_end {
     int polls;
     /* For pollers. Ends a call of theirs, with all that fs_call_exit may ask for. */
     void (*end_call)(struct fs_connection *c, struct fs_call *call);
+    /* Waiting for `c` is an operation of the program, which fs_operate counts: in a forked child the first one has the peer ask this process.
+     * Called in a call on `c`, and with no lock. */
+    void (*operate)(struct fs_connection *c);
     /* The thread is about to sleep in the kernel, and has no lock: the program's signal handlers may run from here until `after_sleep`, and
      * those that were put off run now. True if any ran: the wait ends with -EINTR. */
     int (*before_sleep)(void);
@@ -127,6 +130,11 @@ enum fs_exit_action {
     FS_EXIT_RELEASE, /* the connection has ended and has no user any more */
     FS_EXIT_CLOSE,   /* the program has closed the connection, and this was the last call inside: it has ended now */
 };
+
+/* Keeps the memory of a connection that has not ended, beyond calls. Returns 0 if it has ended. fs_unpin ends that; fs_after_exit does what
+ * its result says, with no call. [any] */
+int fs_pin(struct fs_connection *c);
+enum fs_exit_action fs_unpin(struct fs_connection *c);
 
 /* Ends a call. fs_after_exit does what the result says. [inside] */
 enum fs_exit_action fs_call_exit(struct fs_connection *c, struct fs_call *call);
@@ -231,6 +239,10 @@ struct fs_step_result {
  * step; for another one nothing happens. [host lock, inside] */
 void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *result);
 
+/* Keeps a connection on kernel TCP that is not on the ring yet; `searching`: if it is looking for its peer, which gives back its descriptors.
+ * Returns 1 if that decided it. [host lock] */
+int fs_stay_on_tcp(struct fs_connection *c, enum fs_reason reason, int searching);
+
 /* Returns why the connection is on kernel TCP; FS_REASON_NONE on the ring. [any] */
 enum fs_reason fs_reason_of(const struct fs_connection *c);
 
@@ -243,11 +255,11 @@ const char *fs_violation_of(const struct fs_connection *c, int *own);
 int fs_await_peer(struct fs_connection *c, int64_t longest);
 
 /* What a fallback asks of the front end. `list` writes at most `room` of the connection's descriptors in this process, and returns how many
- * there are. `keep` is for a connection that a loop's transport drives: the transport reads the unread data from its memfd, and delivers it
- * before all that follows. Returns 0 on failure. NULL if no transport drives connections here. */
+ * there are. `keep` is for a connection that a loop's transport drives: the transport delivers the `size` bytes of the file `unread`, which
+ * is open during the call, before all that follows. Returns 0 on failure. NULL if no transport drives connections here. */
 struct fs_fallback_hooks {
     int (*list)(void *whose, int *numbers, int room);
-    int (*keep)(void *whose, const struct fs_unread_data *unread_data);
+    int (*keep)(void *whose, int unread, uint64_t size);
     void *whose;
 };
 
@@ -268,7 +280,7 @@ enum fs_final {
     FS_IF_TOLD = 2, /* FS_FINAL for a caller that goes to sleep: unless the control thread would have reported it since */
 };
 
-/* The flags of recv that are supported here; a call with other flags needs the kernel. */
+/* The flags of recv that are supported here. MSG_OOB and MSG_ERRQUEUE need the kernel; others mean nothing to TCP. */
 enum { FS_RECEIVE_FLAGS = MSG_PEEK | MSG_DONTWAIT | MSG_NOSIGNAL | MSG_TRUNC | MSG_WAITALL | MSG_CMSG_CLOEXEC };
 
 enum { FS_POLLS_FIRST = 1 << 23 }; /* a flag of fs_try_send beside MSG_*, not the kernel's: the caller waits for credits */
@@ -278,15 +290,9 @@ enum { FS_POLLS_FIRST = 1 << 23 }; /* a flag of fs_try_send beside MSG_*, not th
 int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final);
 
 /* Sends without blocking. Returns the bytes accepted; -EAGAIN if there is no credit or no room, another -errno as TCP would give it, or
- * FS_VIOLATED. `flags` beside FS_POLLS_FIRST matter to the kernel only. [inside] */
+ * FS_VIOLATED. With MSG_OOB what this side sends goes through the kernel from now on. Other `flags` beside FS_POLLS_FIRST matter to the
+ * kernel only. [inside] */
 int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags);
-
-/* Sends with MSG_OOB: all but the last byte are ordinary data, and that one is urgent. Returns as fs_try_send. [inside] */
-int64_t fs_try_send_urgent(struct fs_connection *c, const char *data, size_t length, int flags);
-
-/* A send that does not wait has got -EAGAIN or a part: holds the POLLOUT of a descriptor that others poll back until there is room. Returns
- * 1 if the ring is full; 0 if there is room in the ring or in the kernel by now. Takes the send lock. [inside] */
-int fs_plug_if_full(struct fs_connection *c);
 
 /* Returns true if a wait may be the kernel's own blocking call (the next three functions): nobody moves the connection meanwhile, so the
  * bytes come there. `alone`: this thread is the only one. [inside] */
@@ -307,13 +313,12 @@ int64_t fs_unread(struct fs_connection *c);
 /* ---- waits -------------------------------------------------------------------------------------------------------- */
 
 /* Returns the limit of a call that has not waited yet. [any] */
-static inline struct fs_wait_limit fs_wait_limit_of(int64_t timeout) {
-    struct fs_wait_limit limit = {timeout, -1, -1, 0, 0};
+static inline struct fs_wait_limit fs_wait_limit_of(int waits) {
+    struct fs_wait_limit limit = {waits, FS_NOT_ASKED};
     return limit;
 }
 
-/* Returns true if a call that finds nothing to do may wait. It may not, and `timeout` becomes 0, if O_NONBLOCK was set from outside.
- * [inside] */
+/* Returns true if a call that finds nothing to do may wait. [inside] */
 int fs_may_wait(struct fs_connection *c, int what, struct fs_wait_limit *p);
 
 /* Returns the end of the next wait, monotonic ns for fs_sleep; negative: none. Called after fs_may_wait. [any] */
@@ -321,12 +326,6 @@ int64_t fs_wait_deadline(const struct fs_wait_limit *p);
 
 /* Subtracts a wait, which should have ended at `until`, from the option's time. [any] */
 void fs_wait_spent(struct fs_wait_limit *p, int64_t until);
-
-/* A system call has done a part, and the program's call makes another one. Returns 0 if the socket object's timeout has passed. [any] */
-int fs_wait_next_part(struct fs_wait_limit *p);
-
-/* Returns the error of a wait in vain: FS_TIMED_OUT, or -EAGAIN as the kernel does for SO_RCVTIMEO and SO_SNDTIMEO. [any] */
-static inline int64_t fs_wait_error(const struct fs_wait_limit *p) { return p->timeout > 0 ? FS_TIMED_OUT : -EAGAIN; }
 
 /* Spins for the budget until there is something to receive (FS_RECEIVE), or credit to send with (FS_SEND). Returns true if there is.
  * [inside, without the host lock] */
@@ -351,9 +350,9 @@ void fs_wake_local(struct fs_connection *c);
  * calls of the front end's own; those of this header count themselves. [inside] */
 void fs_note_in_kernel(struct fs_connection *c, int calls);
 
-/* Returns the result of a call that has done `done` bytes and cannot go on; `why` is FS_TIMED_OUT, FS_VIOLATED or a negative errno. As
+/* Returns the result of a call that has done `done` bytes and cannot go on; `why` is FS_VIOLATED or a negative errno. As
  * in the kernel, a call that has done a part returns that, and an error of the connection waits for the next call. A call that has done
- * nothing returns `why`, or FS_RETRY after a signal. [inside] */
+ * nothing returns `why`. [inside] */
 int64_t fs_end_partial(struct fs_connection *c, int64_t done, int64_t why);
 
 /* ---- options ------------------------------------------------------------------------------------------------------- */
@@ -361,16 +360,9 @@ int64_t fs_end_partial(struct fs_connection *c, int64_t done, int64_t why);
 /* Returns SO_RCVTIMEO or SO_SNDTIMEO in nanoseconds; -1: not set. The first call that needs the value asks the kernel. [inside] */
 int64_t fs_timeout_option(struct fs_connection *c, int what);
 
-/* Sets SO_OOBINLINE, at the kernel too. Returns 0 or -EINTR. Takes the receive lock. [inside] */
-int fs_set_oob_inline(struct fs_connection *c, int inline_);
-
 /* The program has set an option at the kernel: it counts on the ring as well. Returns 0; or -EINTR with the kernel's value set. Takes
  * both locks for a buffer's size. [inside] */
 int fs_option_set(struct fs_connection *c, int level, int option);
-
-/* What the program has set, where the kernel's own value serves the doorbell by now (TCP_NODELAY, SO_SNDBUF). Returns 0 if the kernel's
- * is right. [inside] */
-int fs_option_shown(struct fs_connection *c, int level, int option, int *value);
 
 /* ---- epoll, poll and select ------------------------------------------------------------------------------------------- */
 
@@ -443,8 +435,10 @@ void fs_control_thread_stop(void);
  * the fork runs no handlers of pthread_atfork(3), as _Fork(3) and clone(2). [host lock, which is then kept until after the fork] */
 void fs_fork_prepare(int bare);
 
-/* The fork is over, in the parent; or did not happen, and errno says why. [host lock] */
-void fs_fork_in_parent(int bare);
+/* The fork is over, in the parent; or did not happen, and errno says why. The control thread starts again if it was there and `starts`, else
+ * with fs_start_control_thread. [host lock] */
+void fs_fork_in_parent(int bare, int starts);
+void fs_start_control_thread(void);
 
 /* In the child, with this thread alone: it holds the connections now. For each of them fs_fork_restart follows, after an fs_call_enter
  * and fs_call_exit, which end a connection whose close waited for calls of threads that are not here. [host lock] */
@@ -458,6 +452,9 @@ void fs_fork_restart(struct fs_connection *c);
 
 /* Sets `sum` to the counters of all connections of this process, those included that have ended. [host lock] */
 void fs_sum_counters(struct fs_counters *sum);
+
+/* Sets `copy` to the counters of a connection that is open. [host lock] */
+void fs_copy_counters(struct fs_connection *c, struct fs_counters *copy);
 
 /* Returns how many connections of this process were counted on kernel TCP for this reason, on the ring for FS_REASON_NONE. A closed
  * connection stays counted. [host lock] */

@@ -24,13 +24,10 @@ struct fs_connection; /* one end of a connection in this process */
 struct fs_pollable;   /* its place in pollers */
 struct fs_poller;     /* an epoll instance of the program, or a thread that polls */
 struct fs_fd_change;  /* tells a sleeper that its descriptor's number has changed */
-struct fs_unread_data;
 
 enum { FS_RECEIVE = 1, FS_SEND = 2 }; /* directions of a wait */
 
-#define FS_VIOLATED ((int64_t)-100000)  /* the peer broke the protocol, or this side lost a part */
-#define FS_TIMED_OUT ((int64_t)-100002) /* the timeout of the socket object has passed */
-#define FS_RETRY ((int64_t)-100003)     /* of fs_end_partial: nothing is done yet, and the call starts again */
+#define FS_VIOLATED ((int64_t)-100000) /* the peer broke the protocol, or this side lost a part */
 
 /* A call of this process that is inside a connection. A thread's calls form a chain, because a signal handler that runs inside one may
  * make another one, or fork: the child has this thread's calls and no others. */
@@ -64,11 +61,8 @@ struct fs_counters {
     X(NAME, "name taken by another process") \
     X(REFUSED, "peer refused") \
     X(OPTION, "unsupported socket option") /* asks for what only the kernel's stream can do */ \
-    X(POLLED, "descriptor may be polled") /* somebody may poll it */ \
     X(DETACHED, "descriptor detached") /* it was given away */ \
     X(BACK, "returned to kernel TCP, or nothing sent yet") \
-    X(OVERRIDDEN, "socket subclass overrides recv or send") \
-    X(HANDED_OUT, "descriptor handed out") \
     X(FORKED, "shared with another process") /* another process holds it too */ \
     X(MEMORY_CAP, "memory cap reached") /* no room for another region */ \
     X(RESOURCES, "out of memory or descriptors") \
@@ -130,7 +124,6 @@ struct fs_upgrade_config {
     struct fs_flow_options flow;
     int64_t memory_cap; /* bytes */
     int64_t patience;   /* ns that a name is looked up before the peer counts as foreign, and that an answer is waited for */
-    int moves_polled;   /* connections whose descriptor may be polled move too */
     int waits;          /* operations may wait for the other end: they take steps even if no event is known */
 };
 
@@ -164,23 +157,18 @@ struct fs_limits {
 
 enum { FS_SESSION_LENGTHS = 14 };
 
-/* How long a call may wait. The timeout of a socket object covers the program's whole call, as in sendall. SO_RCVTIMEO and SO_SNDTIMEO
- * cover one system call each, of which sendall makes as many as it needs: they start again with each (fs_wait_next_part), and count only
- * the time spent waiting. */
+#define FS_NOT_ASKED ((int64_t)-2) /* a timeout that no wait has needed yet */
+
+/* How long a call may wait: SO_RCVTIMEO and SO_SNDTIMEO count only the time spent waiting. */
 struct fs_wait_limit {
-    int64_t timeout;  /* of the socket object, ns; negative: blocks, 0: no waiting */
-    int64_t deadline; /* of the timeout, monotonic ns; negative: none, or nothing has waited yet */
-    int64_t rest;     /* rest of the option's time, ns; negative: not set */
-    int prepared;     /* fs_may_wait was called for this part */
-    int heard;        /* a signal has ended a wait; fs_end_partial decides if it is for the caller */
+    int waits;
+    int64_t rest; /* of the option's time, ns; negative: not set, or FS_NOT_ASKED */
 };
 
 /* What fs_is answers. Hints, if threads run in parallel, but for FS_IS_ATTACHED. */
 enum fs_conn_query {
     FS_IS_ATTACHED,       /* there is a region: it is on the ring, or about to go there, or has been */
-    FS_IS_ENDED,          /* it has ended in this process */
     FS_IS_CLOSED,         /* the program has closed it, perhaps with calls inside */
-    FS_IS_IN_KERNEL,      /* a call is in the kernel's own blocking call */
     FS_IS_RECEIVING_RING, /* this side receives from the ring now. Attached */
     FS_IS_SENDING_RING,   /* this side sends into the ring now. Attached or not */
     FS_IS_OUT,            /* it has fallen back: somebody else reads and writes the descriptor */
@@ -193,7 +181,7 @@ struct fs_conn_head {
     int place;
     uint64_t inode;
     const struct fs_side_head *own;
-    uint32_t settled, attached, exposed, broken, lost, death_told, pending_error, shut_receiving, shut_sending, driven, life, in_kernel;
+    uint32_t settled, attached, broken, lost, death_told, pending_error, shut_receiving, shut_sending, driven, life, in_kernel;
 };
 struct fs_side_head {
     unsigned char locked[256];
@@ -207,9 +195,7 @@ static inline __attribute__((always_inline)) int fs_is(const struct fs_connectio
     switch (what) {
     /* SYNC: attached - pairs with fs_note_attached. */
     case FS_IS_ATTACHED: return __atomic_load_n(&head->attached, __ATOMIC_ACQUIRE) != 0;
-    case FS_IS_ENDED: return (__atomic_load_n(&head->life, __ATOMIC_RELAXED) & 1u << 30) != 0;
     case FS_IS_CLOSED: return (__atomic_load_n(&head->life, __ATOMIC_RELAXED) & 3u << 29) != 0;
-    case FS_IS_IN_KERNEL: return __atomic_load_n(&head->in_kernel, __ATOMIC_RELAXED) != 0;
     default: break;
     }
     /* SYNC: own side - pairs with fs_swap_to_bridge. */

@@ -37,8 +37,17 @@ static void chain_all(struct fs_pollable *it, struct fs_connection *c, int moved
 void fs_member_drop(struct fs_member *m) {
     struct fs_poller *p = m->poller;
     struct fs_pollable *it = m->it;
+    int others = 0;
     fs_member_free(m);
-    if (it && fs_load_relaxed(&it->home) == p) chain(it, p, fs_load_relaxed(&it->c));
+    if (!it || fs_load_relaxed(&it->home) != p) return;
+    for (m = fs_load_relaxed(&it->members); m; m = m->next) others |= m->poller == p;
+    if (others) {
+        chain(it, p, fs_load_relaxed(&it->c));
+        return;
+    }
+    /* (The poller may end before the socket does, which would not hear of it.) */
+    fs_store_relaxed(&it->home, NULL);
+    fs_slot_free(fs_load_relaxed(&it->c), p->set);
 }
 
 static void leave_seat(struct fs_pollable *it, struct fs_connection *c) {
@@ -198,7 +207,8 @@ static int add(struct fs_poller *p, int op, int fd, struct fs_pollable *it, cons
         fs_member_free(m);
         return failed;
     }
-    fs_member_activate(m, 1); /* (what there is in the kernel that tells) */
+    m->asks = m->fresh = 1; /* of what the kernel knows alone, such as a reset, the first look tells too */
+    fs_member_activate(m, 1);
     fs_wake_waiters(p);
     return 0;
 }
@@ -209,6 +219,7 @@ static int change(struct fs_member *m, const struct epoll_event *event, int atta
     m->enabled = 1;
     m->full = 0;
     m->endings = m->found = 0;
+    m->asks = m->fresh = 1;
     if (m->parked && !attached) unpark_member(m);
     else if (!m->parked) return register_again(m);
     m->version++;
@@ -257,7 +268,7 @@ int fs_poller_before_attach(struct fs_pollable *it) {
     int failed = 0;
     pthread_mutex_lock(&it->lock);
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next)
-        if (m->fd < 0 && !m->parked) failed = -EBADF; /* its registration can no longer be changed */
+        if (m->fd < 0 && m->poller->epoll >= 0 && !m->parked) failed = -EBADF; /* its registration can no longer be changed */
     it->attached = !failed;
     if (!failed && (failed = fs_pollable_register(it)) < 0) it->attached = 0;
     pthread_mutex_unlock(&it->lock);
@@ -324,12 +335,16 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
         next = m->next;
         if (!last && m->fd != fd) continue;
         fs_lock_poller(p);
-        if (last || p->epoll < 0) {
+        if (p->busy && !last) {
+            m->fd = -1; /* (who is in poll is told of what comes all the same, and drops it: fs_poller_poll) */
+        } else if (last || p->epoll < 0) {
             /* (Another process may have the socket, and the kernel would tell of it here for ever. It may use the instance too: what tells
              * of changes alone stays, and so does what a parent registered.) */
             int others = m->tag != fs_poller_tag || (m->parked && c && fs_is_shared(c));
             if (p->epoll >= 0 && m->fd == fd && !others) pass(p, EPOLL_CTL_DEL, fd, NULL);
             fs_member_drop(m);
+            /* (Who is in poll keeps the connection open until it returns, and is told of nothing that comes from here on.) */
+            if (last && p->epoll < 0) fs_wake_waiters(p);
         } else {
             m->kernel_room = 1; /* (what it is told of can be changed no more) */
             if (c) fs_member_park(m);
@@ -366,6 +381,9 @@ void fs_pollable_after_fork(struct fs_pollable *it) {
     pthread_mutex_init(&it->lock, NULL);
     fs_store_relaxed(&it->home, NULL);
     it->common = 0;
+    /* (Those of threads that are not here have members still, which are told of what comes.) */
+    for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next)
+        if (m->poller->epoll < 0 && m->poller->process != fs_own_pid) fs_poller_after_fork(m->poller);
 }
 
 void fs_poller_after_fork(struct fs_poller *p) {
@@ -373,6 +391,7 @@ void fs_poller_after_fork(struct fs_poller *p) {
     if (tagged != fs_own_pid) fs_poller_tag = (fs_poller_tag + 1 + fs_own_pid % ((1u << FS_TAG_BITS) - 1)) % (1u << FS_TAG_BITS);
     tagged = fs_own_pid;
     pthread_mutex_init(&p->lock, NULL); /* (its holder may be a thread that is not here) */
+    p->process = fs_own_pid;
     p->sleepers = 0;
     p->common = p->busy = 0;
     p->set = NULL;

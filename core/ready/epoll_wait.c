@@ -170,6 +170,9 @@ static int wait_for_events(struct wait *w, int64_t timeout) {
             if (!w->polled) w->now = fs_now();
             if (timeout && p->answers < FS_ANSWERS && w->now - p->asked < FS_KERNEL_INTERVAL) p->answers++;
             else if (w->told.count < w->told.max) ask_kernel(w, 0);
+            /* (An end of which the kernel alone knows is one event with the room that memory has told of.) */
+            w->told.adds = w->told.changed;
+            if (w->told.adds) fs_members_check(p, &w->told, FS_TELL);
             return 0;
         }
         if (over) {
@@ -208,6 +211,7 @@ int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, i
         fs_members_each(p, NULL);
     }
     fs_lock_poller(p);
+    w.told.wait = ++p->waits;
     if (timeout > 0 || p->parked) w.began = w.now = fs_now();
     w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
     int failed = 0, over = 0;

@@ -50,13 +50,13 @@ void fs_level_read(struct fs_level *l) {
     if (in) l->found |= l->wanted & FS_IN;
     if (out) l->found |= l->wanted & FS_OUT_ROOM;
     l->found |= kernel & (l->wanted | EPOLLHUP | EPOLLERR) & ~(uint32_t)(FS_IN | FS_OUT_ROOM);
-    /* (Doorbell bytes were taken by the look. What of the kernel's part is there stays until the program reads it.) */
+    /* (What of the kernel's part is there stays until the program reads it.) */
     l->asks = !attached || kernel & (FS_ENDINGS | EPOLLPRI) || (kernel & EPOLLIN && !fs_receives_on_ring(c));
 }
 
 int fs_level_peek(struct fs_connection *c, uint32_t wanted) {
     if (wanted & ~(uint32_t)(FS_IN | EPOLLPRI | EPOLLHUP | EPOLLERR) || !fs_receives_on_ring(c)) return 0;
-    if (fs_load_relaxed(&c->is.pending_error) || fs_load_relaxed(&c->ring.rx->urgent)) return 0;
+    if (fs_load_relaxed(&c->is.pending_error)) return 0;
     if (wanted & FS_IN && fs_has_descriptor(&c->ring)) return 1;
     if (fs_load_relaxed(&fs_own(c)->receiver.fin_taken) || fs_load_sc(&c->ring.rx->fin)) return 0;
     return -1;
@@ -86,6 +86,7 @@ int fs_level_arm(struct fs_level *l, int *late) {
     int receives = (l->wanted & (FS_IN | EPOLLRDHUP)) != 0;
     int sends = l->wanted & FS_OUT_ROOM && fs_pollout_is_ours(c) && !fs_send_ready(c);
     int there = fs_arm_for_loop(c, receives, sends);
+    if (sends && fs_waits_for_fallback(c)) *late = FS_MAY_DIE; /* or it settles nothing, and is waited for no longer then */
     if (sends && !there && fs_eof_inconclusive(c)) {
         *late = FS_MAY_DIE;
         there = fs_probe_loop_peer(c);

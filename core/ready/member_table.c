@@ -43,6 +43,7 @@ struct fs_poller *fs_poller_new(int epoll, int *failed) {
     if (!p) return NULL;
     pthread_mutex_init(&p->lock, NULL);
     p->epoll = epoll;
+    p->process = fs_own_pid;
     p->used = 1;
     fs_spin_stats_init(&p->stats);
     return p;
@@ -58,7 +59,7 @@ void fs_poller_set_number(struct fs_poller *p, int epoll) {
 struct fs_event_set *fs_set_of_poller(struct fs_poller *p, int *failed) {
     *failed = 0;
     if (p->set) return p->set;
-    p->set = p->epoll < 0 ? fs_event_set_new(failed) : fs_event_set_new_in(p->epoll, fs_poller_data(FS_SET_SLOT, 0), failed);
+    p->set = p->epoll < 0 ? fs_event_set_new_reserved(failed) : fs_event_set_new_in(p->epoll, fs_poller_data(FS_SET_SLOT, 0), failed);
     /* (Who sleeps already is woken by the first post.) */
     if (p->set && p->sleepers) fs_prepare_sleep(p->set);
     return p->set;

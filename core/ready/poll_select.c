@@ -17,7 +17,6 @@
 struct polling {
     struct fs_poller *p;
     struct pollfd *fds;    /* the program's */
-    struct pollfd *kernel; /* what the kernel is asked, and one more for the event set */
     struct fs_pollable *const *its;
     nfds_t count;
     const sigset_t *mask;
@@ -61,27 +60,34 @@ static int look_at_all(struct polling *w, int asked) {
     int ready = 0;
     for (nfds_t i = 0; i < w->count; i++) {
         struct fs_connection *c = on_ring(w, i);
-        w->fds[i].revents = asked ? w->kernel[i].revents : 0;
-        if (c && !(asked && w->kernel[i].revents & POLLNVAL)) look(w, i, c, asked, w->kernel[i].revents);
+        w->fds[i].revents = asked ? (short)(w->p->kernel[i].revents & (w->fds[i].events | POLLERR | POLLHUP | POLLNVAL)) : 0;
+        if (c && !(asked && w->p->kernel[i].revents & POLLNVAL)) look(w, i, c, asked, w->p->kernel[i].revents);
+        /* Another thread has closed it meanwhile. (If the number means another file by now, who is told of it would read that one.) */
+        if (w->its[i] && !fs_load_relaxed(&w->its[i]->c))
+            w->fds[i].revents = fs_system.fcntl(w->fds[i].fd, F_GETFD, 0) < 0 ? POLLNVAL : 0;
         ready += w->fds[i].revents != 0;
     }
     return ready;
 }
 
-/* Asks the kernel of all, for so long. 0 or -errno. */
+/* Asks the kernel of all, for so long; `p->kernel` has one more than the program names, for the event set. (A handler may poll within the sleep,
+ * and need more room there: so nobody keeps its address.) 0 or -errno. */
 static int ask_kernel(struct polling *w, int64_t nanoseconds) {
     struct fs_poller *p = w->p;
     struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
     int interrupted = 0, got = 0, error = 0, sleeps = nanoseconds != 0;
     for (nfds_t i = 0; i < w->count; i++) {
         struct fs_connection *c = on_ring(w, i);
-        w->kernel[i] = (struct pollfd){w->fds[i].fd, w->fds[i].events, 0};
-        if (c && fs_pollout_is_ours(c)) w->kernel[i].events &= ~(POLLOUT | POLLWRNORM);
+        w->p->kernel[i] = (struct pollfd){w->fds[i].fd, w->fds[i].events, 0};
+        if (!c || !fs_pollout_is_ours(c)) continue;
+        w->p->kernel[i].events &= ~(POLLOUT | POLLWRNORM);
+        /* (The end of its stream tells of a peer that died: who waits for room gets none from it.) */
+        if (w->fds[i].events & FS_OUT_ROOM && (fs_peer_is_lost(c) || !fs_eof_inconclusive(c))) w->p->kernel[i].events |= POLLRDHUP;
     }
-    w->kernel[w->count] = (struct pollfd){p->set ? (int)p->set->epoll : -1, POLLIN, 0};
+    w->p->kernel[w->count] = (struct pollfd){p->set ? (int)p->set->epoll : -1, POLLIN, 0};
     if (sleeps && fs_poller_host.before_sleep) interrupted = fs_poller_host.before_sleep();
     if (!interrupted) {
-        got = fs_system.ppoll(w->kernel, sleeps ? w->count + 1 : w->count, nanoseconds < 0 ? NULL : &t, w->mask);
+        got = fs_system.ppoll(w->p->kernel, sleeps ? w->count + 1 : w->count, nanoseconds < 0 ? NULL : &t, w->mask);
         error = got < 0 ? -errno : 0;
     }
     if (sleeps && fs_poller_host.after_sleep) fs_poller_host.after_sleep();
@@ -114,7 +120,7 @@ static int arm_all(struct polling *w) {
         fs_unlock_poller(w->p);
         there |= fs_level_arm(&l, &late);
         there |= look(w, i, c, 0, 0); /* (room that came before is armed by nobody) */
-        if (untold || fs_is_shared(c)) w->cap = FS_UNREPORTED;
+        if (untold || fs_may_miss_hints(c)) w->cap = FS_UNREPORTED;
         else if (late && w->cap < 0) w->cap = FS_LATE_LOOK;
     }
     fs_lock_poller(w->p);
@@ -136,7 +142,7 @@ static void wake_up(struct polling *w) {
     fs_lock_poller(p);
     p->sleepers = 0;
     fs_set_awake(p->set);
-    if (w->kernel[w->count].revents) fs_event_set_drain(p->set);
+    if (w->p->kernel[w->count].revents) fs_event_set_drain(p->set);
     fs_take_poller_hints(p);
     while (p->first) fs_member_deactivate(p->first); /* (each call looks at all that it names) */
     fs_unlock_poller(p);
@@ -193,7 +199,7 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
             rings += on_ring(w, i) != NULL;
             joined |= w->its[i] != NULL;
         }
-        int ready = rings ? look_at_all(w, 0) : 0, failed;
+        int ready = joined ? look_at_all(w, 0) : 0, failed;
         if (ready && timeout && p->answers < FS_ANSWERS && w->now - p->asked < FS_KERNEL_INTERVAL) {
             p->answers++;
             if (w->polled) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, 1, 1);
@@ -233,6 +239,16 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
     }
 }
 
+/* Behind a call: a member whose number another thread has closed meanwhile goes. */
+static void part(struct fs_poller *p, struct fs_pollable *it, struct fs_member *m) {
+    if (m->fd >= 0) return; /* (who closes it from here on drops it) */
+    pthread_mutex_lock(&it->lock);
+    fs_lock_poller(p);
+    if (m->in_use && m->fd < 0) fs_member_drop(m);
+    fs_unlock_poller(p);
+    pthread_mutex_unlock(&it->lock);
+}
+
 static int widen(struct fs_poller *p, nfds_t count) {
     struct pollfd *kernel = fs_system.realloc(p->kernel, (count + 1) * sizeof *kernel);
     if (kernel) p->kernel = kernel;
@@ -246,15 +262,18 @@ static int widen(struct fs_poller *p, nfds_t count) {
 int fs_poller_poll(struct fs_poller *p, struct pollfd *fds, struct fs_pollable *const *its, nfds_t count, int64_t timeout,
                    const sigset_t *mask) {
     if (count >= p->most && !widen(p, count)) return -ENOMEM;
-    struct polling w = {.p = p, .fds = fds, .kernel = p->kernel, .its = its, .count = count, .mask = mask, .budget = -1, .cap = -1};
+    struct polling w = {.p = p, .fds = fds, .its = its, .count = count, .mask = mask, .budget = -1, .cap = -1};
     w.began = w.now = fs_now();
     w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
     int failed = 0;
+    nfds_t joined = 0;
     note(p, &p->busy, 1);
-    for (nfds_t i = 0; i < count && !failed; i++)
-        if (its[i] && !(p->named[i] = join(p, its[i], fds[i].fd))) failed = -ENOMEM;
+    for (; joined < count && !failed; joined++)
+        if (its[joined] && !(p->named[joined] = join(p, its[joined], fds[joined].fd))) failed = -ENOMEM;
     if (!failed) failed = wait_for_events(&w, timeout);
     note(p, &p->busy, 0);
+    for (nfds_t i = 0; i < joined; i++)
+        if (its[i] && p->named[i]) part(p, its[i], p->named[i]);
     return failed;
 }
 

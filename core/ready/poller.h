@@ -34,7 +34,7 @@ enum fs_slot_kind { FS_NO_SLOT = 0, FS_OWN_SET = 1, FS_COMMON_SET = 2 }; /* what
 enum fs_late_looks {
     FS_ON_TIME = 0,
     FS_MAY_DIE = 1, /* the death of the peer may be no event */
-    FS_SHARED = 2,  /* another process has the connection too, whose event set may be told instead */
+    FS_SHARED = 2,  /* another process may be told instead: fs_may_miss_hints */
 };
 
 /* How far a peer has posted, as a look found it. */
@@ -63,7 +63,8 @@ struct fs_member {
     int seated;         /* enum fs_slot_kind */
     int untold;         /* nobody tells of the ring: it is looked at again and again */
     int enabled;        /* 0: a single shot that was told */
-    uint32_t endings;   /* FS_ENDINGS that it was told of */
+    uint32_t endings;   /* FS_ENDINGS that it was told of, and EPOLLPRI before the kernel told of it */
+    int fresh;          /* the kernel has told of nothing since it was added or changed */
     int edge;           /* something may have come since it was looked at: an edge-triggered one is told of what is new since then, */
     uint32_t found;     /* which is what it was not ready for, */
     struct fs_mark mark; /* or what was not posted */
@@ -73,11 +74,14 @@ struct fs_member {
     int kernel_room;    /* parked: the kernel tells of room too, as a send found none there */
     int asks;           /* the kernel has told of something that has not gone: a look asks it again */
     int64_t last_told;  /* monotonic ns */
+    uint64_t told_by;   /* the last wait that told of it, */
+    int told_at;        /* and the place among its events */
 };
 
 struct fs_poller {
     pthread_mutex_t lock;
     int epoll;            /* the program's; -1: a thread's */
+    uint32_t process;     /* that it is of */
     struct fs_event_set *set;   /* NULL: no member has needed one yet */
     struct fs_member **slots;
     uint32_t used, room, first_free; /* of `slots`; the first one is the set's */
@@ -89,6 +93,7 @@ struct fs_poller {
     int reseats;          /* in a forked child: no member has its slot yet */
     int common;           /* the common set wakes it too */
     int exposed;          /* somebody polls the instance's number */
+    uint64_t waits;       /* begun so far */
     int64_t asked;        /* when the kernel was asked, monotonic ns, */
     int answers;          /* and how often memory alone has answered since */
     uint32_t processor;   /* 1 + the one on which the peer of the last member that was told ran; 0: unknown */

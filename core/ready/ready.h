@@ -65,6 +65,8 @@ struct fs_pollable {
 struct fs_poller_host {
     /* Ends a call of the poller's on `c`, with all that fs_call_exit may ask for. NULL: fs_call_exit, and what it says is lost. */
     void (*end_call)(struct fs_connection *c, struct fs_call *call);
+    /* Before a thread sleeps beside `c` for which nobody asks this process yet, as it has inherited it. In a call on `c`, with no lock. */
+    void (*operate)(struct fs_connection *c);
     /* The thread is about to sleep in the kernel, and has no lock: the program's signal handlers may run here from now on, and those that
      * were put off run now. True if any ran: the wait ends with -EINTR. */
     int (*before_sleep)(void);

@@ -29,10 +29,24 @@ struct claim {
     int edge, full, arms, there, late, more;
 };
 
+static int is_told_by(const struct fs_member *m, const struct fs_told *told) {
+    return m->told_by == told->wait && told->events[m->told_at].data.u64 == m->data;
+}
+
 static void tell(struct fs_member *m, struct fs_told *told, uint32_t found, int64_t now) {
-    told->events[told->count++] = (struct epoll_event){.events = found, .data.u64 = m->data};
+    if (is_told_by(m, told)) {
+        told->events[m->told_at].events |= found;
+    } else if (told->adds) { /* another thread's wait has told of it meanwhile: the next one tells of this */
+        m->found = 0;
+        fs_member_activate(m, 1);
+        return;
+    } else {
+        m->told_by = told->wait;
+        m->told_at = told->count;
+        told->events[told->count++] = (struct epoll_event){.events = found, .data.u64 = m->data};
+    }
     m->last_told = now;
-    m->endings |= found & FS_ENDINGS;
+    m->endings |= found & (FS_ENDINGS | (m->fresh ? (uint32_t)EPOLLPRI : 0));
     if (m->events & EPOLLONESHOT) m->enabled = 0;
 }
 
@@ -42,6 +56,10 @@ static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, 
     uint32_t wanted = m->events & ~(uint32_t)FS_FLAGS;
     int edges = (m->events & EPOLLET) != 0, arms = edges || purpose != FS_TELL;
     fs_member_deactivate(m);
+    if (told->adds && !is_told_by(m, told)) {
+        fs_member_activate(m, 0);
+        return 0;
+    }
     struct fs_connection *c = m->it ? fs_load_relaxed(&m->it->c) : NULL;
     if (!m->enabled || !c) return 0; /* (the change that enables it puts it back) */
     if (!arms && !m->asks && fs_is_attached(c)) {
@@ -76,8 +94,9 @@ static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, 
 /* Without the lock. */
 static void look(struct claim *claim) {
     struct fs_level *l = &claim->level;
+    if (claim->arms && fs_is_attached(l->c) && fs_is_unannounced(l->c) && fs_poller_host.operate) fs_poller_host.operate(l->c);
     claim->there = claim->arms ? fs_level_arm(l, &claim->late) : 0;
-    if (claim->arms && fs_is_shared(l->c)) claim->late = FS_SHARED;
+    if (claim->arms && fs_is_attached(l->c) && fs_may_miss_hints(l->c)) claim->late = FS_SHARED;
     fs_level_read(l);
     claim->more = claim->events & EPOLLET && fs_advance_mark(l->c, &claim->mark);
     claim->processor = fs_is_attached(l->c) ? fs_load_relaxed(&l->c->ring.rx->processor) : 0;
@@ -101,8 +120,10 @@ static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose pu
     if (!found || !fd_change || purpose != FS_ARM) {
         /* (Behind a later look this one knows only what it has not found.) */
         int latest = claim->look == m->looks;
-        m->found = latest ? found : m->found & found;
-        if (latest) m->mark = claim->mark;
+        /* (Nor does one that no hint has led to, and that tells of nothing: the hint of what it has found is still to be taken.) */
+        int knows = latest && (claim->edge || (found && fd_change));
+        m->found = knows ? found : m->found & found;
+        if (knows) m->mark = claim->mark;
     }
     if (found && fd_change && purpose != FS_ARM) {
         tell(m, told, found, now);
@@ -122,7 +143,7 @@ static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose pu
 void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose purpose) {
     uint32_t left = p->hot;
     int64_t now = left ? fs_now() : 0;
-    int room = purpose == FS_ARM ? INT32_MAX : told->max;
+    int room = purpose == FS_ARM || told->adds ? INT32_MAX : told->max;
     while (left && told->count < room) {
         struct claim claims[BATCH];
         int n = 0;
@@ -137,10 +158,10 @@ void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose
     }
 }
 
-/* Whether what the kernel tells of a parked member is an edge: not the FIN that the ring had before, and no doorbell byte. */
+/* Whether what the kernel tells of a parked member is an edge: not the FIN that the ring had before. */
 static int is_news(struct fs_member *m, uint32_t events) {
     struct fs_connection *c = fs_load_relaxed(&m->it->c);
-    uint32_t fd_change = EPOLLPRI | (FS_ENDINGS & ~m->endings) | (m->kernel_room ? (uint32_t)EPOLLOUT : 0);
+    uint32_t fd_change = ((EPOLLPRI | FS_ENDINGS) & ~m->endings) | (m->kernel_room ? (uint32_t)EPOLLOUT : 0);
     if (!c || !fs_is_attached(c) || !fs_receives_on_ring(c)) fd_change |= FS_IN;
     return (events & fd_change) != 0;
 }
@@ -158,6 +179,8 @@ void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
         if (m->parked) {
             int fd_change = is_news(m, from[i].events);
             m->asks = 1;
+            m->fresh = 0;
+            m->endings &= ~(uint32_t)EPOLLPRI; /* the next one is another byte */
             if (fd_change) m->found = 0;
             fs_member_activate(m, fd_change);
             told->changed = 1;

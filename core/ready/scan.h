@@ -9,6 +9,8 @@ struct fs_told {
     struct epoll_event *events;
     int count, max;
     int changed; /* the kernel has told of a member that is to be looked at */
+    int adds;    /* a further look only adds to what members are told of already */
+    uint64_t wait; /* whose events they are: fs_member.told_by */
 };
 
 enum fs_purpose {

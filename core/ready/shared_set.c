@@ -20,7 +20,7 @@ int fs_join_common(struct fs_poller *p) {
     if (fs_set_of_poller(p, &failed) && epoll < 0) epoll = p->set->epoll;
     if (failed) return failed;
     pthread_mutex_lock(&lock);
-    if (!set) set = fs_event_set_new(&failed);
+    if (!set) set = fs_event_set_new_reserved(&failed);
     if (set && fs_system.epoll_ctl(epoll, EPOLL_CTL_ADD, set->epoll, &event) < 0 && errno != EEXIST) failed = -errno;
     pthread_mutex_unlock(&lock);
     p->common = !failed;
@@ -102,9 +102,9 @@ void fs_common_sleep(void) {
 void fs_common_wake(void) {
     fs_common_take_hints();
     pthread_mutex_lock(&lock);
-    sleepers--;
-    if (!sleepers && !exposed) fs_set_awake(set);
-    else if (fs_prepare_sleep(set)) fs_wake_owner(set); /* others sleep on */
+    sleepers -= sleepers > 0; /* (a handler may have forked within the sleep: the child has no set) */
+    if (set && !sleepers && !exposed) fs_set_awake(set);
+    else if (set && fs_prepare_sleep(set)) fs_wake_owner(set); /* others sleep on */
     pthread_mutex_unlock(&lock);
 }
 

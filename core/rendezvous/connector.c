@@ -56,7 +56,6 @@ void fs_set_upgrade_config(const struct fs_upgrade_config *given) {
     fs_set_memory_cap(given->memory_cap);
 }
 
-int fs_moves_polled(void) { return config.moves_polled; }
 
 /* ---- end of a search ------------------------------------------------------------------------------------------ */
 
@@ -125,6 +124,7 @@ static void reset_violator(struct step *at, const char *violation) {
     if (is_over(at)) return;
     fs_path_decide_tcp(at->path, at->c, FS_REASON_VIOLATION);
     fs_conn_reset(at->c);
+    at->c->ring.violation = violation;
     at->outcome->what = FS_STEP_BROKEN;
     at->outcome->violation = violation;
 }
@@ -376,10 +376,6 @@ static int search(struct step *at) {
         stay_on_tcp(at, FS_REASON_OPTION);
         return 0;
     }
-    if (fs_is_exposed(at->c) && !config.moves_polled) {
-        stay_on_tcp(at, FS_REASON_POLLED);
-        return 0;
-    }
     fs_change_reason(path, at->c, FS_REASON_SEEKING);
     path->next = path->operations + 1;
     switch (path->state) {
@@ -421,9 +417,12 @@ void fs_connector_step(struct fs_path *path, struct fs_connection *c, const stru
         if (outcome->no_thread) path->next = path->operations + TRY_PAUSE;
         else fs_path_event(path, FS_PATH_ANSWERED);
     } else {
-        /* The parent may close the connection. (If this fails, requests go unanswered as before.) */
+        /* The parent may close the connection. (Until this succeeds requests go unanswered as before: fs_may_miss_hints.) */
         fs_path_event(path, FS_PATH_ANSWERED);
-        if (path->region_ref) fs_region_inherit(path->region_ref, c);
+        if (path->region_ref && fs_region_inherit(path->region_ref, c)) {
+            fs_path_event(path, FS_PATH_INHERIT);
+            path->next = path->operations + TRY_PAUSE;
+        }
     }
 }
 

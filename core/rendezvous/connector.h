@@ -10,7 +10,6 @@
 #include "rendezvous/path_state.h"
 #include "rendezvous/region_cache.h"
 
-int fs_moves_polled(void); /* the setting `moves_polled` */
 
 /* Starts the search of the end that publishes `name`, or looks it up; the next step begins it. The state must be FS_STARTING: otherwise
  * another thread has decided, and nothing happens. `ends` as in fs_listing_publish. Returns 0, -ENOMEM or -ENAMETOOLONG. */

@@ -123,7 +123,6 @@ enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connecti
         publishes = fs_listing_name(&ends, name);
         if (!local) reason = FS_REASON_REMOTE;
         else if (!fs_permits(&ends) || publishes < 0) reason = FS_REASON_EXCLUDED;
-        else if (fs_is_exposed(c) && !fs_moves_polled()) reason = FS_REASON_POLLED;
     }
     if (reason == FS_REASON_NONE) {
         *failed = fs_connector_begin(path, name, strlen(name), publishes, &ends);

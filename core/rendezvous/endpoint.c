@@ -8,7 +8,7 @@
 #include "conn/open_close.h"
 #include "conn/fallback.h"
 #include "conn/attach.h"
-#include "conn/doorbell_tx.h"
+#include "conn/wake.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
 #include "process/fork_shared_slab.h"
@@ -81,7 +81,7 @@ static int64_t start_bridge(struct fs_connection *c, struct fs_fallback_lock *fa
 static enum fs_fallback_result keep_unread(struct fs_connection *c, struct fs_fallback_lock *fallback,
                                            struct fs_unread_data *unread_data, const struct fs_fallback_hooks *hooks) {
     if (!hooks->keep || fs_fallback_collect(c, fallback, unread_data) != FS_FELL_BACK) return FS_FALLBACK_FAILED;
-    if (!hooks->keep(hooks->whose, unread_data)) return FS_FALLBACK_FAILED;
+    if (!hooks->keep(hooks->whose, unread_data->fd, unread_data->size)) return FS_FALLBACK_FAILED;
     fs_fallback_done(c, fallback);
     return FS_FELL_BACK;
 }

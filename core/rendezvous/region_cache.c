@@ -155,7 +155,7 @@ int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, 
     }
     region_ref->window = c->ring.window;
     c->asked_before = 0; /* the token there was an earlier connection's */
-    c->asked_here = fs_requests_announce(region_ref->memory, region_ref->side);
+    fs_store_relaxed(&c->asked_here, fs_requests_announce(region_ref->memory, region_ref->side));
     return 0;
 }
 

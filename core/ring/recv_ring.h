@@ -7,7 +7,7 @@
 
 struct fs_descriptor_view {
     const unsigned char *payload;
-    uint32_t length, type, ack;
+    uint32_t length, ack;
 };
 
 /* Reads descriptor `number` and claims it if it is open. Returns 1 with `view` filled and checked, 0 if the descriptor is not there yet,
@@ -40,13 +40,12 @@ static inline int fs_read_descriptor(struct fs_ring_pair *ring, struct fs_receiv
     }
     uint32_t offset = *(volatile uint32_t *)&d->offset;
     view->ack = *(volatile uint32_t *)&d->ack;
-    view->type = FS_COMMIT_TYPE(commit);
     view->length = FS_COMMIT_LEN(commit);
     if (view->length == 0 || view->length > (offset < ring->rx_overflow ? ring->chunk : FS_OVERFLOW_SIZE)) {
         ring->violation = "descriptor with an impossible length";
         return FS_VIOLATION;
     }
-    if (view->type != FS_DATA && view->type != FS_OOB) {
+    if (FS_COMMIT_TYPE(commit) != FS_DATA) {
         ring->violation = "descriptor of an unknown type";
         return FS_VIOLATION;
     }
@@ -98,11 +97,10 @@ static inline void fs_send_ack(struct fs_ring_pair *ring, struct fs_receiver *re
 /* Returns the sender's credit wait, bits of enum fs_credit_wait. Call after descriptors were consumed. */
 static inline uint32_t fs_peer_credit_wait(const struct fs_ring_pair *ring) { return fs_load_sc(&ring->rx->credit_wait); }
 
-/* FS_PASS: consumes urgent bytes in front, and nothing else. */
-enum fs_recv_mode { FS_CONSUME = 0, FS_PEEK = 1, FS_PASS = 2 };
+enum fs_recv_mode { FS_CONSUME = 0, FS_PEEK = 1 };
 
 /* Reads up to `room` bytes of the stream, from as many descriptors as there are, into `into` (NULL: discards them). Returns the number
- * of bytes, 0 if nothing waits, or FS_VIOLATION. Stops before out-of-band data, as TCP does. */
+ * of bytes, 0 if nothing waits, or FS_VIOLATION. */
 static inline int64_t fs_ring_recv(struct fs_ring_pair *ring, struct fs_receiver *receiver, char *into, size_t room, int how) {
     uint32_t number = fs_load_relaxed(&receiver->consumed), taken = fs_load_relaxed(&receiver->taken);
     size_t got = 0;
@@ -111,23 +109,14 @@ static inline int64_t fs_ring_recv(struct fs_ring_pair *ring, struct fs_receiver
         int there = fs_read_descriptor(ring, receiver, number, &view);
         if (there < 0) return FS_VIOLATION;
         if (!there) break;
-        int oob = view.type == FS_OOB && !ring->oob_inline;
-        if (oob ? got > 0 : how == FS_PASS) break;
         if (taken && view.length != receiver->begun_length && number == fs_load_relaxed(&receiver->consumed)) {
             ring->violation = "descriptor changed while it was read";
             return FS_VIOLATION;
         }
         size_t part = view.length - taken;
-        if (oob) {
-            if (how != FS_PEEK) {
-                receiver->oob_byte = *(volatile const unsigned char *)view.payload;
-                receiver->oob_waiting = 1;
-            }
-        } else {
-            if (part > room - got) part = room - got;
-            if (into) fs_copy(into + got, view.payload + taken, part);
-            got += part;
-        }
+        if (part > room - got) part = room - got;
+        if (into) fs_copy(into + got, view.payload + taken, part);
+        got += part;
         taken += (uint32_t)part;
         if (taken < view.length) {
             if (how != FS_PEEK) {

@@ -46,14 +46,10 @@ struct fs_sender {
     uint32_t send_limit;   /* SO_SNDBUF, bytes; 0: not set */
     uint64_t limited_from; /* arena position from which the limit counts */
     uint64_t *ends; /* by slot: arena position after the payload of each posted descriptor (a block of its own) */
-    int64_t unsent_since;      /* monotonic ns */
-    uint32_t bytes_unsent;     /* doorbell bytes, with urgent ones, counted in `rung` that the kernel had no room for */
-    uint32_t plug_end;         /* `rung` after the last plug was counted */
-    unsigned char urgent_byte; /* the last urgent byte, if it is among `bytes_unsent`; those were counted last */
-    unsigned char plugs;       /* 1: plugs were sent, and this side has set TCP_NOTSENT_LOWAT */
     unsigned char is_open;
-    unsigned char overflow_use;      /* enum fs_overflow_use: permits an overflow buffer when credit or room is short */
+    unsigned char overflow_use; /* enum fs_overflow_use: permits an overflow buffer when credit or room is short */
     unsigned char fin_sent;
+    unsigned char reset_drawn;  /* fs_draw_reset */
     unsigned char sending_step; /* 1: inside a step that nobody can recover if the process dies (conn/recovery.c) */
 };
 
@@ -69,11 +65,7 @@ struct fs_receiver {
     fs_word32 taken;        /* bytes consumed of descriptor number `consumed`; read without the lock as a hint */
     uint32_t begun_length, begun; /* length and number of the descriptor that `taken` belongs to */
     fs_word32 fin_taken;    /* enum fs_fin_taken; a bridge reads it without the lock */
-    uint32_t doorbell_debt; /* doorbell bytes counted as drained that had not arrived yet */
-    fs_word64 kernel_taken; /* bytes of the kernel's stream consumed so far; a loop's transport reads it as a hint */
-    uint32_t oob_waiting;
-    uint32_t passed; /* `consumed` when a peek passed an urgent byte, which can still be read apart (fs_before_urgent) */
-    unsigned char oob_byte;
+    fs_word64 kernel_taken; /* bytes of the kernel's stream consumed so far; read without the lock as a hint */
 };
 _Static_assert(sizeof(struct fs_sender) == 2 * FS_LINE && sizeof(struct fs_receiver) == 2 * FS_LINE, "two lines each");
 
@@ -90,7 +82,6 @@ struct fs_shared_side {
     fs_word32 holders;     /* processes that have this connection open */
     fs_word32 children[4]; /* process ids of forked holders, as many as fit, so that a killed one is noticed */
     uint32_t pid_space;    /* the PID namespace in which `children` is valid (fs_pid_ns); never changes */
-    fs_word32 send_buffer_before; /* SO_SNDBUF as the program knows it, while the real one is wider; 0: the real one */
     struct fs_fallback_lock fallback;
 };
 
@@ -141,7 +132,6 @@ struct fs_ring_pair {
     uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */
     uint32_t combine_limit; /* largest send that is combined, bytes; 0: combining off */
     uint32_t combine_from;  /* number of descriptors in flight from which every send is combined; above w: never */
-    int oob_inline;
     int side;
     const char *violation;
     struct fs_counters count; /* last: see fs_ring_pair_adopt */

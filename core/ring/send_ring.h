@@ -167,56 +167,14 @@ static inline void fs_seal(struct fs_ring_pair *ring, struct fs_sender *sender) 
     sender->is_open = 0;
 }
 
-/* One more doorbell byte makes a new edge for edge-triggered epoll, as new data does in TCP; up to this many. */
-#define FS_EDGES 16
-
-/* Counts the bytes of a plug, which are in the kernel already. */
-static inline void fs_count_plug(struct fs_ring_pair *ring, struct fs_sender *sender, uint32_t bytes) {
-    sender->plug_end = fs_load_relaxed(&ring->tx->rung) + bytes;
-    /* SYNC: rung - pairs with fs_drain_all_doorbell_bytes. */
-    fs_store_sc(&ring->tx->rung, sender->plug_end);
-}
-
-/* Counts one doorbell byte unless enough are undrained. Returns true if it did; then the caller sends the byte. One always follows an
- * urgent byte, which does not make the descriptor readable. Plug bytes do not count: a look between their sending and their counting
- * gains nothing from their edge, and they may lie there forever. */
-static inline int fs_count_ring(struct fs_ring_pair *ring, struct fs_sender *sender) {
-    uint32_t rung = fs_load_relaxed(&ring->tx->rung);
-    uint32_t undrained = rung - fs_load_sc(&ring->tx->heard), behind = rung - sender->plug_end;
-    if (undrained >= FS_EDGES && behind >= FS_EDGES && (uint32_t)fs_load_relaxed(&ring->tx->urgent) != rung) return 0;
-    /* SYNC: rung - pairs with fs_drain_all_doorbell_bytes. */
-    fs_store_sc(&ring->tx->rung, rung + 1);
-    return 1;
-}
-
-/* Returns true if all doorbell bytes are drained: after a post to an EXPOSED receiver one must be left. */
-static inline int fs_all_drained(const struct fs_ring_pair *ring, const struct fs_sender *sender) {
-    return fs_load_relaxed(&ring->tx->rung) == fs_load_sc(&ring->tx->heard);
-}
-
-/* Counts the urgent byte of the next descriptor. Returns true if there is credit for that descriptor. */
-static inline int fs_count_urgent(struct fs_ring_pair *ring, struct fs_sender *sender) {
-    if (fs_in_flight(sender) && (fs_update_credits(ring, sender) < 0 || fs_in_flight(sender) >= ring->window)) return 0;
-    uint32_t rung = fs_load_relaxed(&ring->tx->rung) + 1;
-    fs_store_relaxed(&ring->tx->urgent, (uint64_t)(fs_load_own32(&sender->posted) + 1) << 32 | rung);
-    /* SYNC: rung - pairs with fs_doorbell_bytes_to_drain: a receiver that sees the count sees the urgent mark too. */
-    fs_store_sc(&ring->tx->rung, rung);
-    return 1;
-}
-
 /* Posts the first bytes of `data`, at most one descriptor's worth. Returns the bytes posted, 0 without credit or room, or FS_VIOLATION.
- * The caller then asks fs_peer_doorbell. `combine`: this send is small enough and may be combined. Sets `*counted` if a doorbell byte
- * was counted, which the caller sends at once even if nothing was posted; NULL: the receiver is not EXPOSED. The byte is counted before
- * the commit word, so a receiver that takes the post knows that a byte belongs to it, and drains that byte too, however late it arrives. */
-static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sender, const char *data, size_t length, int type,
-                              int combine, int *counted) {
+ * The caller then asks fs_peer_doorbell. `combine`: this send is small enough and may be combined. */
+static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sender, const char *data, size_t length, int combine) {
     /* The last quarter of the window is always combined: where TCP would buffer a burst of small sends, the ring must not block after w
      * of them. Nothing is delayed, since a starved receiver claims the open descriptor. */
     if (fs_in_flight(sender) >= ring->combine_from) combine = 1;
-    if (type != FS_DATA) combine = 0; /* out-of-band data keeps its place */
     if (sender->is_open) {
-        if (combine || (type == FS_DATA && fs_in_overflow(ring, sender->open_at) && sender->overflow_use != FS_OVERFLOW_LATER)) {
-            if (counted) *counted = fs_count_ring(ring, sender);
+        if (combine || (fs_in_overflow(ring, sender->open_at) && sender->overflow_use != FS_OVERFLOW_LATER)) {
             uint32_t added = fs_append(ring, sender, data, length < ring->chunk ? (uint32_t)length : ring->chunk);
             if (added) return added;
         }
@@ -234,7 +192,7 @@ static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sende
     if (part > FS_INLINE || open) {
         /* The last descriptors of the window are kept for the overflow buffers, as is one without room in the arena. Each takes all that
          * comes. */
-        uint32_t at = 0, overflow_at = 0, overflows = type == FS_DATA ? fs_free_overflows(ring, sender, &overflow_at) : 0;
+        uint32_t at = 0, overflow_at = 0, overflows = fs_free_overflows(ring, sender, &overflow_at);
         uint32_t granted = fs_in_flight(sender) + overflows < ring->window ? fs_arena_reserve(ring, sender, part, &at) : 0;
         if (!granted && overflows && sender->overflow_use != FS_OVERFLOW_LATER) granted = at = overflow_at;
         if (!granted) return 0;
@@ -264,10 +222,9 @@ static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sende
         fs_count(&ring->count.acks_piggybacked, 1);
     }
     fs_store_relaxed(&sender->posted, number + 1);
-    if (counted && !*counted) *counted = fs_count_ring(ring, sender);
     /* SYNC: payload visible - pairs with fs_read_descriptor. Sequentially consistent because fs_peer_doorbell follows: either the arming
      * receiver sees this descriptor or this side sees it armed. */
-    fs_store_sc(&d->commit, FS_COMMIT(number + 1, part, type, state));
+    fs_store_sc(&d->commit, FS_COMMIT(number + 1, part, FS_DATA, state));
     sender->is_open = state == FS_OPEN; /* set after the commit word: see ring_recovery.h */
     fs_count(&ring->count.messages_sent, 1);
     fs_count(&ring->count.bytes_sent, part);

@@ -6,8 +6,4 @@
 #include <netinet/in.h>
 #include <linux/tcp.h>
 
-#ifndef TCP_NOTSENT_LOWAT
-#define TCP_NOTSENT_LOWAT 25
-#endif
-
 #endif

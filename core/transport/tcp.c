@@ -2,11 +2,9 @@
  * state or knows the region. */
 #include "transport/tcp.h"
 
-#include <arpa/inet.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
-#include <linux/sockios.h>
 
 #include "transport/options.h"
 
@@ -15,7 +13,6 @@
 #endif
 
 enum { /* tcp_info fields by offset (include/uapi/linux/tcp.h; the layout only ever grows) */
-    TCPI_UNACKED = 24,
     TCPI_BYTES_RECEIVED = 128,
     TCPI_NOTSENT_BYTES = 144,
     TCPI_BYTES_SENT = 200,
@@ -35,56 +32,14 @@ static uint32_t word_at(const char *info, int offset) {
     return value;
 }
 
-int fs_tcp_progress(int fd, char *state, uint64_t *sent, uint64_t *received, int *acknowledged) {
+int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
     char info[512];
     socklen_t length = sizeof info;
     if (fs_system.getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0 || length < TCPI_NEEDED) return 0;
     *state = info[0];
     *sent = long_at(info, TCPI_BYTES_SENT) - long_at(info, TCPI_BYTES_RETRANS) + word_at(info, TCPI_NOTSENT_BYTES);
     *received = long_at(info, TCPI_BYTES_RECEIVED);
-    *acknowledged = !word_at(info, TCPI_UNACKED) && !word_at(info, TCPI_NOTSENT_BYTES);
     return 1;
-}
-
-int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
-    int acknowledged;
-    return fs_tcp_progress(fd, state, sent, received, &acknowledged);
-}
-
-/* Returns true if exactly `waiting` bytes have come after the `taken` ones (false if more came between the two looks). */
-static int is_all(int fd, uint64_t taken, uint64_t waiting) {
-    uint64_t sent, received;
-    char state;
-    return fs_tcp_bytes(fd, &state, &sent, &received) && state == FS_TCP_ESTABLISHED && received - taken == waiting;
-}
-
-int fs_kernel_queued_after(int fd, uint64_t taken, uint64_t *waiting, int64_t *mark) {
-    int before = 0, all = 0, after = 0, at_mark = 1;
-    while (fs_system.ioctl(fd, FIONREAD, &before) == 0) {
-        *waiting = (uint64_t)before;
-        *mark = -1;
-        /* (FIONREAD is also 0 in front of an urgent byte; but then that byte is at the mark.) */
-        if (before == 0 && fs_system.ioctl(fd, SIOCATMARK, &at_mark) == 0 && !at_mark) return 1;
-        if (before > 0 && taken != FS_NOT_COUNTED && is_all(fd, taken, (uint64_t)before)) return 1;
-        taken = FS_NOT_COUNTED; /* once is enough */
-        if (fs_option(fd, SOL_SOCKET, SO_OOBINLINE)) return 1;
-        fs_set_option(fd, SOL_SOCKET, SO_OOBINLINE, 1);
-        fs_system.ioctl(fd, FIONREAD, &all);
-        fs_set_option(fd, SOL_SOCKET, SO_OOBINLINE, 0);
-        fs_system.ioctl(fd, FIONREAD, &after);
-        if (before == after) { /* no ordinary byte came in between */
-            if (all > before) {
-                *waiting = (uint64_t)all;
-                *mark = before;
-            }
-            return 1;
-        }
-    }
-    return 0;
-}
-
-int fs_kernel_queued(int fd, uint64_t *waiting, int64_t *mark) {
-    return fs_kernel_queued_after(fd, FS_NOT_COUNTED, waiting, mark);
 }
 
 /* ---- the other end ---------------------------------------------------------------------------------------------- */
@@ -239,11 +194,4 @@ int fs_endpoint_address(int fd, int remote, unsigned char address[16], int *port
     memcpy(address, &((struct sockaddr_in6 *)&s)->sin6_addr, 16);
     *port = ntohs(((struct sockaddr_in6 *)&s)->sin6_port);
     return 16;
-}
-
-int fs_is_loopback(const char *host) {
-    unsigned char address[16];
-    static const unsigned char six[16] = {[15] = 1};
-    if (host[0] == '1' && host[1] == '2') return inet_pton(AF_INET, host, address) == 1 && address[0] == 127;
-    return host[0] == ':' && inet_pton(AF_INET6, host, address) == 1 && memcmp(address, six, sizeof six) == 0;
 }

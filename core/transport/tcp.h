@@ -3,18 +3,8 @@
 #define FASTSOCK_TCP_H
 
 #include <netinet/in.h>
-#include <linux/sockios.h>
 
 #include "os/syscalls.h"
-
-#ifndef SIOCOUTQNSD
-#define SIOCOUTQNSD 0x894B
-#endif
-
-enum { /* TCP_NOTSENT_LOWAT: POLLOUT is true, and a send possible, below this much unsent data */
-    FS_ANY_UNSENT = 0,  /* the default */
-    FS_NONE_UNSENT = 1, /* less than one byte */
-};
 
 enum { /* the TCP states used here (include/net/tcp_states.h) */
     FS_TCP_ESTABLISHED = 1, FS_TCP_TIME_WAIT = 6, FS_TCP_CLOSE = 7, FS_TCP_CLOSE_WAIT = 8, FS_TCP_LAST_ACK = 9, FS_TCP_CLOSING = 11,
@@ -25,18 +15,6 @@ enum fs_peer_state { FS_PEER_UNKNOWN = 0, FS_PEER_OPEN = 1, FS_PEER_CLOSED = 2 }
 /* Sets the payload bytes that entered and left the kernel's stream since the connection began, exactly, and the TCP state. Returns 0 if
  * the kernel does not know (before Linux 4.19) or `fd` is no TCP socket. */
 int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received);
-
-/* fs_tcp_bytes, and `*acknowledged`: the other kernel has acknowledged all that was sent, so the send buffer is empty. */
-int fs_tcp_progress(int fd, char *state, uint64_t *sent, uint64_t *received, int *acknowledged);
-
-/* Sets the bytes in the kernel's receive queue, and the position among them of an urgent byte that is read apart (-1: none). FIONREAD
- * stops at such a byte, so it is called with SO_OOBINLINE as well, unless there can be none. Returns 0 if the kernel does not know. */
-int fs_kernel_queued(int fd, uint64_t *waiting, int64_t *mark);
-
-/* fs_kernel_queued, given the bytes taken since the connection began (FS_NOT_COUNTED: unknown). Usually needs fewer calls: if FIONREAD
- * reports all that has come, it stopped at no urgent byte. */
-#define FS_NOT_COUNTED UINT64_MAX
-int fs_kernel_queued_after(int fd, uint64_t taken, uint64_t *waiting, int64_t *mark);
 
 /* Returns the state of the other end's socket. sock_diag(7) reports a socket that a process holds with its inode, and others without. */
 enum fs_peer_state fs_peer_socket_state(int fd);
@@ -54,9 +32,6 @@ int fs_has_linger_zero(int fd);       /* true if a close would */
 int fs_option(int fd, int level, int option); /* 0 if the kernel does not say */
 void fs_set_option(int fd, int level, int option, int value);
 int64_t fs_option_ns(int fd, int option);     /* timeout option in nanoseconds; -1: not set */
-
-/* Returns true if `host` is a numeric loopback address. */
-int fs_is_loopback(const char *host);
 
 /* Returns true if an option asks for something that only the kernel's stream can do. */
 int fs_needs_kernel(int fd);

@@ -7,8 +7,8 @@
  *   128      +-----------------------------+
  *            | direction 0: seeker ->      |
  *            | publisher                   |
- *            |   sender's line             |  FIN, switch offset, credit wait, doorbell bytes sent
- *            |   receiver's line           |  ACK, doorbell state, doorbell bytes drained, consent
+ *            |   sender's line             |  FIN, switch offset, credit wait
+ *            |   receiver's line           |  ACK, doorbell state, consent
  *            |   receiver's own line       |  exact progress, read by the sender only when the receiver has died
  *            |   w descriptors, a line each|  commit word, ACK, payload offset, inline payload
  *            +-----------------------------+
@@ -44,7 +44,7 @@
 
 #define FS_MAGIC UINT64_C(0x6b636f7374736166) /* "fastsock", little endian: another byte order never matches */
 #ifndef FS_VERSION /* (a test builds a program of another version) */
-#define FS_VERSION 6
+#define FS_VERSION 7
 #endif
 #define FS_LINE 64
 
@@ -63,7 +63,7 @@
 
 /* A descriptor's commit word, stored last: sequence (32) | length (24) | type (4) | state (4). The sequence is the descriptor's number
  * plus one, so a zeroed descriptor is never valid. */
-enum fs_type { FS_DATA = 1, FS_OOB = 2 };
+enum fs_type { FS_DATA = 1 };
 enum fs_state {
     FS_INLINED = 1, /* payload in the line */
     FS_SEALED = 2,  /* payload in the arena, complete */
@@ -90,19 +90,17 @@ FS_ASSERT_OFFSET(fs_descriptor, inlined, 16);
 
 /* Receiver's doorbell state, read by the sender after each post. */
 enum fs_doorbell {
-    FS_ASLEEP = 1,  /* threads of the receiving side sleep on `futex` */
-    FS_EXPOSED = 2, /* somebody may poll the receiver's descriptor: keep a doorbell byte in its queue */
-    FS_GONE = 4,    /* the receiver has closed and reads nothing any more */
-    FS_SHUT = 8,    /* the receiver has shut both directions: it reads the rest, and more draws a reset */
-    FS_SET_ASLEEP = 16, /* an event set of the receiving side must be notified */
+    FS_ASLEEP = 1,     /* threads of the receiving side sleep on `futex` */
+    FS_SET_ASLEEP = 2, /* an event set of the receiving side must be notified */
+    FS_GONE = 4,       /* the receiver has closed and reads nothing any more */
+    FS_SHUT = 8,       /* the receiver has shut both directions: it reads the rest, and more draws a reset */
 };
 
 /* Sender's credit wait, read by the receiver after each ACK. */
 enum fs_credit_wait {
-    FS_WAITS = 1,   /* threads of the sending side sleep on `credit_futex` */
-    FS_PLUGGED = 2, /* the sender filled the kernel's send buffer to keep POLLOUT false: drain it */
+    FS_WAITS = 1,     /* threads of the sending side sleep on `credit_futex` */
+    FS_SET_WAITS = 2, /* an event set of the sending side must be notified */
     FS_ACK_NOW = 4,   /* the sender spins for credits: acknowledge without delay */
-    FS_SET_WAITS = 8, /* an event set of the sending side must be notified */
 };
 
 /* Packet FIN: type | position. Needs no credit, so that close never waits for a reader. */
@@ -132,22 +130,18 @@ struct fs_direction {
     _Alignas(FS_LINE) fs_word64 fin; /* 0, or FS_FIN / FS_RESET / FS_BACK with the number of the descriptor that follows it */
     fs_word64 switch_at;             /* 0, or 1 + bytes sent through the kernel before the switch to the ring */
     fs_word32 credit_wait;           /* enum fs_credit_wait; set by the sender, cleared by the receiver */
-    fs_word32 rung;                  /* doorbell bytes sent on the kernel connection, in total */
     fs_word32 processor;             /* 1 + the CPU on which the sender's side last ran, a hint for spinning */
     fs_word32 returned;              /* 0, or 1 + bytes of unread data that were resent (fallback) */
-    fs_word32 ringing;               /* 1: inside a post or a plug that a doorbell byte may follow */
     fs_word32 limited;               /* 1: SO_SNDBUF is set, so the sender may wait with credits left */
-    fs_word64 urgent;                /* the last urgent byte: its descriptor + 1 in the upper half, its `rung` in the lower; 0: none */
-    fs_word32 credit_futex;           /* counts wakeups: threads of the sending side sleep on this word */
+    fs_word32 credit_futex;          /* counts wakeups: threads of the sending side sleep on this word */
     /* receiver's line */
     _Alignas(FS_LINE) fs_word32 acked; /* packet ACK: descriptors consumed, in total */
     fs_word32 doorbell;                /* enum fs_doorbell; the notifying sender clears ASLEEP and SET_ASLEEP */
-    fs_word32 heard;                   /* doorbell bytes that the receiver counts as drained, in total */
     fs_word32 ready;                   /* enum fs_consent: the receiver reads the ring after switch_at */
     fs_word32 finack;                  /* packet FINACK: the FIN was consumed */
     fs_word32 limit;                   /* bytes that may lie unread at the receiver (SO_RCVBUF), 0: not set */
     fs_word32 settled;                 /* enum fs_settled: after LEFT, permits the sender to continue in the kernel */
-    fs_word32 futex;                    /* counts wakeups: threads of the receiving side sleep on this word */
+    fs_word32 futex;                   /* counts wakeups: threads of the receiving side sleep on this word */
     /* receiver's own line: written with every descriptor, so it must be one that the sender does not read */
     _Alignas(FS_LINE) fs_word32 seen; /* descriptors consumed, in total, without the delay of the ACK */
 };
@@ -155,21 +149,17 @@ _Static_assert(sizeof(struct fs_direction) == 3 * FS_LINE, "three lines, each wi
 FS_ASSERT_OFFSET(fs_direction, fin, 0);
 FS_ASSERT_OFFSET(fs_direction, switch_at, 8);
 FS_ASSERT_OFFSET(fs_direction, credit_wait, 16);
-FS_ASSERT_OFFSET(fs_direction, rung, 20);
-FS_ASSERT_OFFSET(fs_direction, processor, 24);
-FS_ASSERT_OFFSET(fs_direction, returned, 28);
-FS_ASSERT_OFFSET(fs_direction, ringing, 32);
-FS_ASSERT_OFFSET(fs_direction, limited, 36);
-FS_ASSERT_OFFSET(fs_direction, urgent, 40);
-FS_ASSERT_OFFSET(fs_direction, credit_futex, 48);
+FS_ASSERT_OFFSET(fs_direction, processor, 20);
+FS_ASSERT_OFFSET(fs_direction, returned, 24);
+FS_ASSERT_OFFSET(fs_direction, limited, 28);
+FS_ASSERT_OFFSET(fs_direction, credit_futex, 32);
 FS_ASSERT_OFFSET(fs_direction, acked, 64);
 FS_ASSERT_OFFSET(fs_direction, doorbell, 68);
-FS_ASSERT_OFFSET(fs_direction, heard, 72);
-FS_ASSERT_OFFSET(fs_direction, ready, 76);
-FS_ASSERT_OFFSET(fs_direction, finack, 80);
-FS_ASSERT_OFFSET(fs_direction, limit, 84);
-FS_ASSERT_OFFSET(fs_direction, settled, 88);
-FS_ASSERT_OFFSET(fs_direction, futex, 92);
+FS_ASSERT_OFFSET(fs_direction, ready, 72);
+FS_ASSERT_OFFSET(fs_direction, finack, 76);
+FS_ASSERT_OFFSET(fs_direction, limit, 80);
+FS_ASSERT_OFFSET(fs_direction, settled, 84);
+FS_ASSERT_OFFSET(fs_direction, futex, 88);
 FS_ASSERT_OFFSET(fs_direction, seen, 128);
 
 /* A side will not touch the region any more. */

@@ -14,22 +14,7 @@ from types import ModuleType
 if "t" in sys.abiflags:
     raise ImportError("fastsock does not support the free-threaded build of Python yet: use the build with the GIL.")
 
-MODULES = {
-    "socket_io",
-    "socket_methods",
-    "control",
-    "os_calls",
-    "endpoint",
-    "forking",
-    "gil",
-    "connection_info",
-    "session_stats",
-    "relay_protocol",
-    "transport_socket",
-    "socket_lifecycle",
-    "transport",
-    "registry",
-}
+MODULES = {"control", "endpoint", "libc_front", "relay_protocol", "transport", "transport_socket"}
 """The modules in the shared object."""
 
 
@@ -51,7 +36,7 @@ class Finder:
         return spec
 
 
-if Finder.find_spec(f"{__name__}.registry", __path__) is None:
+if Finder.find_spec(f"{__name__}.libc_front", __path__) is None:
     # With this name and path `python -m fastsock` prints one line instead of a traceback.
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     raise ImportError(

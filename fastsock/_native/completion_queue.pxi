@@ -83,27 +83,6 @@ cdef class CompletionQueue:
     def epoll(self):
         return self.set.epoll if self.set != NULL else -1
 
-    def admit(self, Endpoint endpoint not None):
-        """Allocates a slot in the event set. Called before the endpoint attaches, since this can fail: raises OSError if
-        descriptors are missing or the set is full."""
-        cdef int failed
-        if self.set == NULL:
-            self.make_set()
-        failed = fs_slot_alloc(&endpoint.c, self.set)
-        if failed:
-            raise OSError(-failed, _os.strerror(-failed))
-
-    def keep_late(self, uint32_t slot, bytes data not None):
-        """Passes bytes to the transport in this slot, whose connection falls back to kernel TCP: they come before the
-        bytes in the kernel's queue."""
-        cdef Transport transport = <Transport>fs_slot_member(self.set, slot)
-        keep_late(transport, data)
-
-    def dismiss(self, Endpoint endpoint not None):
-        """Frees the endpoint's slot: the endpoint failed to attach, or ends."""
-        if self.set != NULL:
-            fs_slot_free(&endpoint.c, self.set)
-
     cdef int make_set(self) except -1:
         cdef int failed
         cdef fs_event_set *made = fs_event_set_new(&failed)
@@ -118,9 +97,9 @@ cdef class CompletionQueue:
         return 0
 
     cdef int enter(self, Transport transport) except -1:
-        """Adds a transport whose endpoint has attached. `admit` was called before."""
-        fs_slot_put_member(self.set, fs_slot_of(&transport.endpoint.c), <void *>transport)  # `begun` holds a reference until `forget`
-        fs_set_register(self.set, &transport.endpoint.c)
+        """Adds a transport whose endpoint has attached, and has a slot in the set."""
+        fs_slot_put_member(self.set, fs_slot_of(transport.endpoint.c), <void *>transport)  # `begun` holds a reference until `forget`
+        fs_set_register(self.set, transport.endpoint.c)
         self.activate(transport)
         return 0
 
@@ -129,7 +108,7 @@ cdef class CompletionQueue:
         self.watched.discard(transport)
         self.deactivate(transport)
         if transport.endpoint is not None and self.set != NULL:
-            fs_slot_free(&transport.endpoint.c, self.set)
+            fs_slot_free(transport.endpoint.c, self.set)
         self.begun.discard(transport)
 
     cdef int activate(self, Transport transport) except -1:
@@ -180,7 +159,7 @@ cdef class CompletionQueue:
         """Checks the peer regularly: the transport has a backlog, and the kernel's stream from the peer has ended."""
         if transport.endpoint is None or transport in self.watched or self.closed:
             return 0
-        if fs_probe_loop_peer(&transport.endpoint.c):
+        if fs_probe_loop_peer(transport.endpoint.c):
             self.activate(transport)
             return 0
         self.watched.add(transport)
@@ -207,7 +186,7 @@ cdef class CompletionQueue:
         fs_set_awake(self.set)
         fs_event_set_drain(self.set)
         if not self.active and self.quiet_since and fs_has_hints(self.set):  # before activate() starts a new wait
-            fs_spin_stats_update(&self.spin_stats, &totals, self.quiet_since, self.budget > 0, False)
+            fs_spin_stats_update(&self.spin_stats, &fs_poller_totals, self.quiet_since, self.budget > 0, False)
         self.take_hints(woken)
         self.quiet_since = 0
         if PyObject_Size(self.ready) <= self.scheduled:  # only our own callback is ready
@@ -266,7 +245,7 @@ cdef class CompletionQueue:
                     self.spun = 0
                     self.budget = fs_spin_budget(&self.spin_stats, now, self.peer_processor())
                 if now - self.quiet_since >= self.budget:
-                    fs_count(&totals.poll_unpaid_ns, self.spun)
+                    fs_count(&fs_poller_totals.poll_unpaid_ns, self.spun)
                     self.spun = 0
                     self.arm_all()
                 elif not loop_works and loop_is_idle(self) and (
@@ -327,7 +306,7 @@ cdef class CompletionQueue:
                     break
         if any:
             if self.quiet_since and self.budget:
-                fs_spin_stats_update(&self.spin_stats, &totals, self.quiet_since, True, True)
+                fs_spin_stats_update(&self.spin_stats, &fs_poller_totals, self.quiet_since, True, True)
             self.quiet_since = 0
         return any
 
@@ -429,7 +408,7 @@ cdef class CompletionQueue:
                     sched_yield()
         now = min(now, until)
         if now > began:
-            fs_count(&totals.poll_ns, now - began)
+            fs_count(&fs_poller_totals.poll_ns, now - began)
             self.spun += now - began
         return found
 

@@ -1,4 +1,4 @@
-"""The connection thread and its accept queue, kept regions, reserved descriptor numbers, and constants of the core."""
+"""What processes ask each other's control threads, regions, and reserved descriptor numbers."""
 
 VERSION: int
 """The version of the protocol."""
@@ -6,7 +6,7 @@ LOOK_MAGIC: int
 SEEN_MAGIC: int
 NO_MORE: int
 LOOKS: tuple[int, int, int]
-FLAGS: tuple[int, int, int, int, int, int, int]
+FLAGS: tuple[int, int, int, int, int, int]
 """Constants of queries to connection threads (core/control/introspection.h)."""
 LOOK_SHAPE: str
 SEEN_SHAPE: str
@@ -30,19 +30,9 @@ def drop_parked() -> bool:
 def new_eventfd() -> int:
     """Returns a new eventfd in the reserved range. Raises OSError like keep_away."""
 
+def close_reserved(fd: int) -> None:
+    """Closes such a descriptor. (To the program it is not open.)"""
+
 def keep_away(fd: int, passing: bool = False) -> int:
     """Moves a descriptor into the reserved range of numbers, its upper half if it is only needed for a handshake (`passing`).
     Raises BlockingIOError if the range is full, and OSError (EMFILE) if the program is near its limit or `fd` is negative."""
-
-# ---- the accept queue
-
-def set_backlog(length: int) -> None:
-    """Sets the limit of the accept queue to `length`, unless it is larger already."""
-
-# ---- the thread
-
-def start_again() -> None:
-    """Starts the connection thread if a fork has stopped it and no fork is in progress. Raises OSError if that fails."""
-
-def wake_loops() -> None:
-    """Wakes the event loops of this process, which then start the connection thread again."""

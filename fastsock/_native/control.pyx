@@ -1,21 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""The connection thread and its accept queue, kept regions, and reserved descriptor numbers: wrappers of core/control and
-core/rendezvous. A wrapper releases the GIL only if the C header says so.
-"""
+"""What processes ask each other's control threads (core/control/introspection.h), regions, and reserved descriptor numbers."""
 
-from fastsock._native.core_control cimport *
-from fastsock._native.core_rendezvous cimport fs_cached_region_count, fs_region_cache_clear, fs_memory_used
-from fastsock._native.core_ring cimport fs_libc_serves
-from fastsock._native.registry cimport error_of, totals
+from fastsock._native.core cimport *
 
-if not fs_libc_serves():
-    fs_ended_counters = &totals
+import os as _os
 
 VERSION = FS_VERSION  # of the protocol
 # Constants of queries to connection threads (core/control/introspection.h)
 LOOK_MAGIC, SEEN_MAGIC, NO_MORE = FS_QUERY_MAGIC, FS_REPLY_MAGIC, FS_QUERY_END
 LOOKS = FS_QUERY_PROCESS, FS_QUERY_TABLE, FS_QUERY_RING
-FLAGS = FS_INFO_SENDS, FS_INFO_RECEIVES, FS_INFO_EXPOSED, FS_INFO_LOOP_DRIVEN, FS_INFO_ASLEEP, FS_INFO_WAITS, FS_INFO_FELL_BACK
+FLAGS = FS_INFO_SENDS, FS_INFO_RECEIVES, FS_INFO_LOOP_DRIVEN, FS_INFO_ASLEEP, FS_INFO_WAITS, FS_INFO_FELL_BACK
 
 
 cdef str shape(void *record, size_t size, tuple fields):
@@ -58,7 +52,7 @@ END_SHAPE = shape(&end, sizeof(end), (
 cdef int check(int result) except -1:
     """Returns the result of a function of the core. Raises OSError for an error."""
     if result < 0:
-        raise error_of(result)
+        raise OSError(-result, _os.strerror(-result))
     return result
 
 
@@ -88,29 +82,13 @@ def new_eventfd():
     return check(fs_reserve_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), False))
 
 
+def close_reserved(int fd):
+    """Closes such a descriptor. (To the program it is not open.)"""
+    fs_close_reserved(fd)
+
+
 def keep_away(int fd, bint passing=False):
     """Moves a descriptor into the reserved range of numbers (fd_reserve.h), its upper half if it is only needed for a handshake
     (`passing`). Raises BlockingIOError if the range is full, and OSError (EMFILE) if the program is near its limit or `fd` is
     negative."""
     return check(fs_reserve_fd(fd, passing))
-
-
-# ---- the accept queue
-
-
-def set_backlog(int length):
-    """Sets the limit of the accept queue to `length`, unless it is larger already."""
-    fs_set_backlog(length)
-
-
-# ---- the thread
-
-
-def start_again():
-    """Starts the connection thread if a fork has stopped it and no fork is in progress. Raises OSError if that fails."""
-    check(fs_control_thread_restart())
-
-
-def wake_loops():
-    """Wakes the event loops of this process, which then start the connection thread again."""
-    fs_wake_loops()

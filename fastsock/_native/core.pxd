@@ -1,213 +1,135 @@
-# Declarations of core/conn, core/process, core/transport and core/events for Cython. The C headers document the functions, and
-# say which need the GIL (the host lock).
+# Declarations of the core, and of the front end at the C library's calls, for Cython. The C headers document them.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from fastsock._native.core_ring cimport fs_counters, fs_fallback_lock, fs_receiver, fs_sender, fs_shared_side, fs_ring_pair, fs_word32, fs_word64
 
-
-cdef extern from "events/spin_budget.h" nogil:
-    struct fs_spin_stats:
+cdef extern from "os/atomics.h" nogil:
+    ctypedef struct fs_word32:
+        pass
+    ctypedef struct fs_word64:
         pass
 
-    int64_t fs_spin_ns
-    void fs_spin_stats_init(fs_spin_stats *spin_stats)
-    int64_t fs_spin_budget(fs_spin_stats *spin_stats, int64_t now, uint32_t peer_processor)
-    bint fs_shares_cpu(uint32_t peer_processor)
-    bint fs_cpus_are_busy(int64_t now)
-    void fs_spin_stats_update(fs_spin_stats *spin_stats, fs_counters *count, int64_t began, bint polled, bint paid)
+    uint32_t fs_load_relaxed(fs_word32 *)
+    uint64_t fs_load_relaxed64 "fs_load_relaxed"(fs_word64 *)
+    void fs_count(fs_word64 *, uint64_t)
+    uint32_t fs_load_sc(fs_word32 *)
+    uint64_t fs_load_sc64 "fs_load_sc"(fs_word64 *)
+    void fs_cpu_relax()
 
 
-cdef extern from "events/fd_change.h" nogil:
-    struct fs_fd_change:
+cdef extern from "os/syscalls.h" nogil:
+    int64_t fs_now()
+    void fs_short_sleep()
+    int sys_close "close"(int)
+    int sched_yield()
+    enum: EAGAIN, ECONNRESET, ENOTCONN, EINTR
+    enum: MSG_PEEK, MSG_NOSIGNAL
+
+
+cdef extern from "os/fd_reserve.h" nogil:
+    int eventfd(unsigned int value, int flags)
+    enum: EFD_CLOEXEC, EFD_NONBLOCK
+    int fs_reserve_fd(int fd, int passing)
+
+
+cdef extern from *:
+    """
+    static int fs_close_reserved(int fd) { return fs_system.close(fd); }
+    """
+    int fs_close_reserved(int fd)
+
+
+# ---- the public header ---------------------------------------------------------------------------------------
+
+
+cdef extern from "fastsock.h" nogil:
+    const int64_t FS_VIOLATED
+    enum: FS_REASON_ENDING, FS_REASON_DETACHED, FS_REASON_RESOURCES, FS_REASONS
+    const char *fs_reason_name(int reason)
+    const char *fs_reason_text(int reason)
+    int64_t fs_count_paths(int reason)
+
+    struct fs_call:
         pass
+    size_t fs_conn_size()
+    fs_connection *fs_conn_init(void *memory)
+    bint fs_call_enter(fs_connection *, fs_call *)
+    int fs_conn_shutdown(fs_connection *, bint receiving, bint sending)
 
-    void fs_fd_change_forget()
+    int64_t fs_try_recv(fs_connection *, char *into, size_t room, int flags, int final)
+    int64_t fs_try_send(fs_connection *, const char *data, size_t length, int flags)
 
+    enum: FS_STEP_BROKEN
+    struct fs_step_result:
+        int what
 
-cdef extern from "include/fastsock.h" nogil:
-    fs_fd_change *fs_fd_change_subscribe()
-    void fs_fd_change_unsubscribe(fs_fd_change *joined)
-
-
-cdef extern from "events/event_set.h" nogil:
-    struct fs_event_set:
-        int epoll
-
-    fs_event_set *fs_event_set_new(int *failed)
-    void fs_event_set_end(fs_event_set *)
-    void fs_slot_put_member(fs_event_set *, uint32_t place, void *member)
-    void *fs_slot_member(const fs_event_set *, uint32_t place)
-    bint fs_prepare_sleep(fs_event_set *)
-    void fs_set_awake(fs_event_set *)
-    void fs_wake_owner(fs_event_set *)
-    void fs_event_set_drain(fs_event_set *)
-    bint fs_has_hints(const fs_event_set *)
-    int fs_take_hints(fs_event_set *, uint32_t *places, int room)
-
-
-cdef extern from "process/fork_shared_slab.h" nogil:
-    fs_shared_side *fs_side_new()
-    void fs_slab_free(void *memory, size_t size)
-    void fs_slab_forget()
+    struct fs_counters:
+        fs_word64 bytes_sent
+        fs_word64 bytes_received
+        fs_word64 messages_sent
+        fs_word64 messages_received
+        fs_word64 acks_alone
+        fs_word64 acks_piggybacked
+        fs_word64 sends_combined
+        fs_word64 doorbells_rung
+        fs_word64 polls_paid
+        fs_word64 polls_unpaid
+        fs_word64 poll_ns
+        fs_word64 poll_unpaid_ns
+        fs_word64 sleeps
+        fs_word64 system_calls
 
 
-cdef extern from "process/holder_count.h" nogil:
-    uint32_t fs_count_holders(fs_shared_side *own)
-    void fs_count_child(fs_shared_side *own, int by)
-    uint32_t fs_pid_ns()
+# ---- connections that loops drive ------------------------------------------------------------------------------
 
 
-cdef extern from "process/atfork.h" nogil:
-    int fs_atfork_install(int (*count_child)(int by) noexcept)
-    void fs_expect_fork(bint comes)
+cdef extern from "ring/doorbell.h" nogil:
+    struct fs_direction:
+        fs_word64 fin
+        fs_word64 switch_at
+        fs_word32 acked
+        fs_word32 doorbell
+        fs_word32 processor
+        fs_word32 ready
 
+    struct fs_ring_pair:
+        fs_direction *tx
+        fs_direction *rx
+        uint32_t window
 
-cdef extern from "process/conn_table.h" nogil:
-    void fs_table_update(int place, uint64_t inode, int fd, uint32_t reason)
-
-
-cdef extern from "transport/tcp.h" nogil:
-    int fs_reset_connection(int fd)
-    int fs_endpoint_address(int fd, int remote, unsigned char *address, int *port)
-    bint fs_is_loopback(const char *host)
-    enum: IPPROTO_TCP
+    bint fs_has_descriptor(fs_ring_pair *)
+    size_t fs_available(fs_ring_pair *, size_t)
+    bint fs_ring_readable(fs_ring_pair *)
+    void fs_disarm_receiver(fs_ring_pair *, uint32_t how)
+    enum: FS_SET_ASLEEP
 
 
 cdef extern from "conn/connection.h" nogil:
-    enum: FS_LOCALITY_UNKNOWN, FS_HERE, FS_ELSEWHERE
-    const int64_t FS_VIOLATED, FS_NOT_ASKED
-
-    struct fs_conn_flags:  # written by the functions fs_note_* only
-        fs_word32 pending_error
-
     struct fs_connection:
-        uint64_t inode
-        int place
-        fs_conn_flags stands "is"  # (a word of Python's)
-        fs_word32 nodelay
-        fs_word32 locality
-        bint listens
-        int64_t receive_timeout
-        int64_t send_timeout
-        uint32_t receive_limit
-        uint32_t send_limit
-        int own_fault
         fs_ring_pair ring
-        fs_word32 recv_sleepers
-        fs_word32 send_sleepers
-        bint recyclable
-        fs_word64 slot
-        fs_word32 spun
-
-    fs_shared_side *fs_own(const fs_connection *)
-
-
-cdef extern from "include/fastsock.h" nogil:
-    enum: FS_RECEIVE, FS_SEND
-    struct fs_call:
-        pass
-    int fs_fd(const fs_connection *)
 
 
 cdef extern from "conn/state.h" nogil:
-    bint fs_note_ended_alone(fs_connection *)
-    bint fs_note_closing(fs_connection *)
-    bint fs_pin(fs_connection *)
-    int fs_unpin(fs_connection *)
     bint fs_has_ended(const fs_connection *)
-    bint fs_is_closed(const fs_connection *)
-    uint32_t fs_calls_inside(const fs_connection *)
-    bint fs_has_other_users(const fs_connection *)
-    bint fs_is_in_kernel(const fs_connection *)
-    bint fs_is_loop_driven(const fs_connection *)
     bint fs_is_attached(const fs_connection *)
-    bint fs_is_exposed(const fs_connection *)
-    bint fs_is_broken(const fs_connection *)
-    bint fs_is_nodelay(const fs_connection *)
-    bint fs_peer_is_lost(const fs_connection *)
-    bint fs_peer_is_gone(const fs_connection *)
     bint fs_receives_on_ring(const fs_connection *)
     bint fs_sends_on_ring(const fs_connection *)
-    bint fs_has_fallen_back(const fs_connection *)
-    bint fs_is_shared(const fs_connection *)
-
-    void fs_note_detached(fs_connection *)
-    void fs_note_broken(fs_connection *)
-    void fs_note_fault(fs_connection *, const char *why)
-    void fs_note_error(fs_connection *, uint32_t error)
+    bint fs_is_broken(const fs_connection *)
+    bint fs_is_loop_driven(const fs_connection *)
+    bint fs_peer_is_lost(const fs_connection *)
 
 
-cdef extern from "include/fastsock.h" nogil:
-    bint fs_call_enter(fs_connection *, fs_call *)
-    enum: FS_EXIT_RELEASE, FS_EXIT_CLOSE
-    int fs_call_exit(fs_connection *, fs_call *)
-    bint fs_note_ended(fs_connection *)
-
-
-cdef extern from "conn/side_lock.h" nogil:
-    void fs_wait_for_side(fs_connection *)
-
-
-cdef extern from "conn/open_close.h" nogil:
-    int fs_conn_open(fs_connection *, int fd, uint64_t inode)
-    void fs_conn_discard(fs_connection *, fs_counters *totals)
-    void fs_conn_close(fs_connection *, fs_counters *totals)
-    void fs_forget_fd(fs_connection *)
-    void fs_release_side(fs_connection *)
-    void fs_conn_inherit(fs_connection *)
-
-
-cdef extern from "include/fastsock.h" nogil:
-    bint fs_conn_identify(fs_connection *)
-    int fs_conn_shutdown(fs_connection *, bint receiving, bint sending)
-
-
-cdef extern from "conn/attach.h" nogil:
-    int fs_expose(fs_connection *)
-    bint fs_is_told_exposed(const fs_connection *)
-    void fs_wait_for_doorbell_byte(fs_connection *)
-
-
-cdef extern from "include/fastsock.h" nogil:
-    struct fs_flow_options:
-        uint32_t ack_threshold
-        uint32_t combine_limit
-        bint combine_when_full
-    void fs_set_fd(fs_connection *, int fd)
-
-
-cdef extern from "conn/event_slot.h" nogil:
-    int fs_slot_alloc(fs_connection *, fs_event_set *)
-    void fs_slot_free(fs_connection *, fs_event_set *)
-    uint32_t fs_slot_of(const fs_connection *)
-
-
-cdef extern from "include/fastsock.h" nogil:
-    void fs_wake_local(fs_connection *)
-    bint fs_plug_if_full(fs_connection *)
-    enum: FS_RECEIVE_FLAGS
-    enum: FS_NOT_FINAL, FS_FINAL, FS_IF_TOLD
-    bint fs_wait_for_more(fs_connection *)
-    int64_t fs_try_recv(fs_connection *, char *into, size_t room, int flags, int final)
-    int fs_set_oob_inline(fs_connection *, bint inline)
-
-
-cdef extern from "conn/send.h" nogil:
-    int fs_set_buffer_limits(fs_connection *, uint32_t receive, uint32_t send)
-
-
-cdef extern from "include/fastsock.h" nogil:
-    enum: FS_POLLS_FIRST
-    int64_t fs_try_send(fs_connection *, const char *data, size_t length, int flags)
-    int64_t fs_try_send_urgent(fs_connection *, const char *data, size_t length, int flags)
+cdef extern from "process/holder_count.h" nogil:
+    struct fs_shared_side:
+        pass
+    fs_shared_side *fs_own(const fs_connection *)
+    uint32_t fs_count_holders(fs_shared_side *own)
 
 
 cdef extern from "conn/loop_io.h" nogil:
     void fs_drive_by_loop(fs_connection *)
     int64_t fs_account_read(fs_connection *, uint64_t count, uint64_t *behind)
     bint fs_switch_reached(fs_connection *)
-    bint fs_keeps_plug(fs_connection *)
     bint fs_ends_with_reset(fs_connection *)
     bint fs_kernel_is_next(fs_connection *)
     bint fs_may_switch(fs_connection *)
@@ -217,42 +139,153 @@ cdef extern from "conn/loop_io.h" nogil:
     bint fs_arm_for_loop(fs_connection *, bint receives, bint sends)
 
 
-cdef extern from "conn/readiness.h" nogil:
-    bint fs_eof_inconclusive(const fs_connection *)
+cdef extern from "conn/event_slot.h" nogil:
+    uint32_t fs_slot_of(const fs_connection *)
 
 
-cdef extern from "conn/wait.h" nogil:
-    bint fs_spin_pays(fs_connection *)
-    int64_t fs_wait_budget(fs_connection *, int64_t now)
-    void fs_note_wait(fs_connection *, int64_t began, bint polled, bint paid)
+cdef extern from "rendezvous/path_state.h" nogil:
+    enum: FS_ANSWER_LATER, FS_THREAD_LATER  # of struct fs_path.state
+
+    struct fs_path:
+        int state
+        int reason
+        int64_t operations
+        int64_t next
+        fs_word32 *listing_state
+        int64_t waited
+
+    bint fs_has_step(const fs_path *)
+    bint fs_is_searching(const fs_path *)
+    const char *fs_path_state_name(int state)
 
 
-cdef extern from "include/fastsock.h" nogil:
-    bint fs_spin(fs_connection *, int what)
-    int fs_sleep(fs_connection *, int what, int64_t deadline, fs_fd_change *fd_change)
-    const int64_t FS_TIMED_OUT, FS_RETRY
-
-    struct fs_wait_limit:
-        int64_t timeout, deadline
-        bint heard
-
-    fs_wait_limit fs_wait_limit_of(int64_t timeout)
-    bint fs_wait_next_part(fs_wait_limit *)
-    bint fs_may_wait(fs_connection *, int what, fs_wait_limit *)
-    int64_t fs_wait_deadline(const fs_wait_limit *)
-    void fs_wait_spent(fs_wait_limit *, int64_t until)
-    int64_t fs_wait_error(const fs_wait_limit *)
-    int64_t fs_end_partial(fs_connection *, int64_t done, int64_t why)
-    int64_t fs_timeout_option(fs_connection *, int what)
+cdef extern from "transport/tcp.h" nogil:
+    int fs_endpoint_address(int fd, int remote, unsigned char *address, int *port)
 
 
-cdef extern from "include/fastsock.h":
-    int64_t fs_receive_polling(fs_connection *, char *into, size_t room, int flags, bint *polled)
-    int64_t fs_receive_asleep(fs_connection *, char *into, size_t room, int flags, bint polled)
-    int64_t fs_send_asleep(fs_connection *, const char *data, size_t length, int flags)
+cdef extern from "locked.h" nogil:
+    fs_path *fs_path_of(fs_connection *)
+    void fs_slot_free "fs_locked_slot_free"(fs_connection *, fs_event_set *)
+    fs_event_set *fs_event_set_new "fs_locked_event_set_new"(int *failed)
+    void fs_event_set_end "fs_locked_event_set_end"(fs_event_set *)
+    void fs_set_register "fs_locked_set_register"(fs_event_set *, fs_connection *)
+    void fs_reoffer_pages "fs_locked_reoffer_pages"(fs_event_set *)
+    void fs_libc_step "fs_libc_step_in"(fs_connection *, fs_event_set *, fs_step_result *)
 
 
-cdef extern from "conn/fallback.h" nogil:
-    struct fs_unread_data:
+# ---- the event set of a loop, and how long it polls -------------------------------------------------------------
+
+
+cdef extern from "events/event_set.h" nogil:
+    struct fs_event_set:
+        int epoll
+
+    void fs_slot_put_member(fs_event_set *, uint32_t place, void *member)
+    void *fs_slot_member(const fs_event_set *, uint32_t place)
+    bint fs_prepare_sleep(fs_event_set *)
+    void fs_set_awake(fs_event_set *)
+    void fs_event_set_drain(fs_event_set *)
+    bint fs_has_hints(const fs_event_set *)
+    int fs_take_hints(fs_event_set *, uint32_t *places, int room)
+
+
+cdef extern from "events/spin_budget.h" nogil:
+    struct fs_spin_stats:
+        pass
+
+    void fs_spin_stats_init(fs_spin_stats *spin_stats)
+    int64_t fs_spin_budget(fs_spin_stats *spin_stats, int64_t now, uint32_t peer_processor)
+    bint fs_shares_cpu(uint32_t peer_processor)
+    void fs_spin_stats_update(fs_spin_stats *spin_stats, fs_counters *count, int64_t began, bint polled, bint paid)
+
+
+cdef extern from "ready/poller.h" nogil:
+    fs_counters fs_poller_totals  # of waits for many connections
+
+
+# ---- the process -----------------------------------------------------------------------------------------------
+
+
+cdef extern from "wire/region.h" nogil:
+    enum: FS_VERSION
+
+
+cdef extern from "control/listener.h" nogil:
+    enum: FS_LISTING_WAITING
+
+
+cdef extern from "control/control_thread.h" nogil:
+    bint fs_forks_under_way()
+
+
+cdef extern from "control/introspection.h" nogil:
+    const uint64_t FS_QUERY_MAGIC, FS_REPLY_MAGIC
+    const unsigned int FS_QUERY_END
+    enum: FS_QUERY_PROCESS, FS_QUERY_TABLE, FS_QUERY_RING
+    enum:
+        FS_INFO_SENDS, FS_INFO_RECEIVES, FS_INFO_LOOP_DRIVEN, FS_INFO_ASLEEP, FS_INFO_WAITS, FS_INFO_FELL_BACK
+    struct fs_query:
+        uint64_t magic, tag
+        uint32_t kind, from_ "from"
+    struct fs_query_reply:
+        uint64_t magic, tag
+        uint32_t kind, next, count, protocol
+    struct fs_process_info:
+        fs_counters gone
+        uint32_t on_ring, names, queued, window
+    struct fs_connection_info:
+        uint64_t inode
+        uint32_t flags, window, unconsumed, credits
+        uint64_t unread
+        fs_counters count
+
+
+cdef extern from "rendezvous/region_cache.h" nogil:
+    size_t fs_memory_used()
+    int fs_cached_region_count()
+    bint fs_region_cache_clear()
+
+
+cdef extern from "rendezvous/eligibility.h" nogil:
+    bint fs_is_local_address(const unsigned char *address)
+
+
+cdef extern from "libc_front.h" nogil:
+    const char fs_build[]
+    bint fs_libc_serves()
+    const char *fs_libc_install(const char *settings, bint all)
+    void fs_libc_configure(const char *settings)
+    void fs_libc_uninstall()
+    void fs_libc_claim(int fd, bint made)
+    struct fs_libc_path_ "fs_libc_path":
+        bint sends, receives, attached
+        int reason
+    bint fs_libc_path(int fd, fs_libc_path_ *)
+    struct fs_libc_connection:
         int fd
-        uint64_t size
+        fs_libc_path_ path
+        char local[64]
+        char peer[64]
+        fs_counters count
+    int fs_libc_connections(fs_libc_connection *list, int room)
+    struct fs_libc_event:
+        const char *event
+        const char *name
+        const char *reason
+        int fd
+        int lost
+        char value[64]
+    void fs_libc_listen(int (*tell)() noexcept nogil)
+    int fs_libc_events(bint details)
+    bint fs_libc_take_event(fs_libc_event *)
+    void fs_libc_report_to(const char *folder)
+    void fs_libc_sum_counters(fs_counters *)
+    void fs_libc_fork_quietly(bint quietly)
+    void fs_libc_say_goodbye()
+    fs_connection *fs_libc_drive(int fd)
+    void fs_libc_exit(fs_connection *, fs_call *)
+    void fs_libc_end(fs_connection *)
+    bint fs_libc_leave(fs_connection *, int *unread)
+    void fs_libc_decide(fs_connection *, int reason)
+    void fs_libc_reset(fs_connection *)
+    fs_connection *fs_libc_look(int fd)

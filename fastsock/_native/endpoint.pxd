@@ -1,33 +1,28 @@
-# The endpoint: one end of a connection in this process.
+# The endpoint: a connection that the transport of an event loop drives.
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t
 
-from fastsock._native.core cimport fs_call
-from fastsock._native.core_ring cimport fs_counters
-from fastsock._native.connection_info cimport ConnectionInfo
-from fastsock._native.session_stats cimport SessionStats
+from fastsock._native.core cimport *
 
-cdef class Endpoint(ConnectionInfo):
+cdef class Endpoint:
     cdef object __weakref__
-    cdef readonly set descriptors
-    cdef public SessionStats session  # statistics of the service's sessions, updated at the end; or None
-    cdef public object queue  # the completion queue of the event loop, or None
-    cdef readonly int bridge_process
-    cdef bint numbered      # a selector handles the number, so the connection need not be exposed
+    cdef fs_connection *c
+    cdef fs_path *path
 
-    cpdef adopt(self, int fd)
-    cpdef forget(self, int fd)
-    cpdef expose(self)
-    cdef int point_to(self, int fd) except -1
     cdef int end(self, fs_call *call) except -1
 
+cdef Endpoint endpoint_of(int fd)
+cdef int end_of(Endpoint self) except -1
+cdef tuple info_of(Endpoint self)
+cdef int step(Endpoint self, fs_event_set *set) except -1
+cdef int decide(Endpoint self, int reason) except -1
+cdef bint shutdown(Endpoint self) except -1
+cdef object leave(Endpoint self)
+cdef int reset(Endpoint self) except -1
 
-cdef dict by_descriptor
-cdef dict by_inode
-cdef set nameless
-cdef fs_counters totals
-cdef uint64_t inode_of(int fd) except? 0
-cdef bint identify(Endpoint self) except? True
-cdef int finish(Endpoint self) except -1
-cdef int close_inherited(Endpoint self) except -1
-cdef int unpin(Endpoint self) except -1
+
+cdef inline int64_t acts_again_at(Endpoint self) noexcept:
+    """Returns the number of operations from which on the connection has a step to take."""
+    if not fs_has_step(self.path):
+        return INT64_MAX
+    return self.path.next if self.path.listing_state == NULL else 0

@@ -11,16 +11,14 @@ def close_queue(loop: Any) -> None:
     """Closes the loop's completion queue, if it has one. Called before the loop is closed."""
 
 def may_move(sock: Any) -> bool:
-    """Returns true if connections of this object may move: a socket of an internet family, and fastsock is enabled."""
+    """Returns true if connections of this object may move: a socket of an internet family, and fastsock serves this
+    process."""
 
 class RelayFactory:
     """A protocol factory for the loop's own transport: creates the program's protocol and a relay below. `sock`: the socket
-    object of the connection, if the program gave one. `port`: the port to connect to; None for accepted connections, which
-    belong to one service."""
+    object of the connection, if the program gave one."""
 
-    def __new__(
-        cls, loop: Any, protocol_factory: Callable[[], Any], sock: Any = None, port: Any = None
-    ) -> RelayFactory: ...
+    def __new__(cls, loop: Any, protocol_factory: Callable[[], Any], sock: Any = None) -> RelayFactory: ...
     def __call__(self) -> RelayProtocol: ...
 
 class ConnectionFactory(RelayFactory):

@@ -9,26 +9,21 @@ from libc.stdint cimport int64_t, uint64_t
 from cpython.object cimport PyObject_TypeCheck, PyTypeObject
 
 from fastsock._native.core cimport *
-from fastsock._native.core_rendezvous cimport FS_REASON_OVERRIDDEN, FS_REASON_RESOURCES, FS_REASON_UNPAID
-from fastsock._native.endpoint cimport Endpoint
-from fastsock._native.registry cimport count_beginning, decide_tcp, endpoint_at, may_begin, may_look_later, path_events
-from fastsock._native.session_stats cimport SessionStats, stats_of_port
-from fastsock._native.socket_lifecycle cimport plain_class, socket_class
 from fastsock._native.transport cimport *
 
 import _socket
 from asyncio import BufferedProtocol as _BufferedProtocol
 
+from fastsock import path_events
+
 cdef extern from "<netinet/in.h>":
     enum: AF_INET, AF_INET6
 
 
-cdef RelayProtocol new_relay(CompletionQueue queue, protocol, sock, SessionStats session):
-    """Returns a relay for a new connection. `sock`: the socket object of the connection, or None. `session`: statistics of the
-    service's sessions, or None."""
+cdef RelayProtocol new_relay(CompletionQueue queue, protocol, sock):
+    """Returns a relay for a new connection. `sock`: the socket object of the connection, or None."""
     cdef RelayProtocol relay = relay_for(queue, protocol)
-    relay.sock = sock
-    relay.session = session
+    relay.passes_on = sock is not None and overrides_data_calls(queue, sock)
     return relay
 
 
@@ -43,7 +38,7 @@ cdef RelayProtocol relay_for(CompletionQueue queue, protocol):
 
 cdef class RelayProtocol:
     """The protocol between the loop's transport and ours. On kernel TCP it passes on data and events, with one native call
-    and in the context of the loop's call. After the move it receives doorbell bytes and the end of the kernel connection.
+    and in the context of the loop's call. After the move it receives the end of the kernel connection.
     """
 
     cdef object __weakref__
@@ -51,8 +46,7 @@ cdef class RelayProtocol:
     cdef bint buffered
     cdef object protocol              # the program's protocol
     cdef Transport transport
-    cdef object sock
-    cdef SessionStats session
+    cdef bint passes_on               # and does nothing else
 
     def __cinit__(self):
         pass  # __cinit__ prevents pickling, which makes no sense here
@@ -80,20 +74,10 @@ cdef class RelayProtocol:
 
     def connection_made(self, lower, /):
         cdef Transport transport = self.transport
-        cdef Endpoint endpoint = None
         if transport is None:
             transport = self.above(lower)
-        if self.sock is not None:
-            sock, self.sock = self.sock, None
-            endpoint = endpoint_of(sock)
-            if endpoint is not None or overrides_data_calls(self.queue, sock):
-                begin_with(transport, sock, endpoint)
-            else:
-                begin_without(transport, self.session)
-        else:
-            begin_without(transport, self.session)
-        if transport.kernel_because:
-            stay_on_kernel(transport, transport.kernel_because)
+        if not self.passes_on:
+            begin(transport)
         run_in_context(transport, self.protocol.connection_made, transport)
         note_context(transport)
 
@@ -106,9 +90,6 @@ cdef class RelayProtocol:
         if transport.entered and transport.reading:
             drain(transport)
         transport.state = LOST
-        if transport.endpoint is None and transport.session is not None:
-            transport.session.note(transport.operations)
-        transport.session = None
         end_endpoint(transport)
         drop_backlog(transport)
         wake_waiters(transport)
@@ -122,7 +103,7 @@ cdef class RelayProtocol:
             transport.late = transport.relay = transport.write_to_lower = None
 
     def data_received(self, data, /):
-        """Receives bytes of the kernel's stream: the program's data or, after the switch, doorbell bytes."""
+        """Receives bytes of the kernel's stream."""
         cdef Transport transport = self.transport
         cdef Py_ssize_t mine, behind
         if transport.entered:
@@ -138,18 +119,16 @@ cdef class RelayProtocol:
                 deliver(transport, data)
 
     cdef Py_ssize_t account(self, Py_ssize_t count, Py_ssize_t *behind) except -1:
-        """Accounts for `count` bytes from the kernel connection of a transport with a region. Returns the number of bytes at
-        the start that belong to the program, and in `behind` the number at the end; the others are doorbell bytes."""
+        """Accounts for `count` bytes from the kernel connection of a transport with a region. Returns the number of bytes
+        that come before those in the ring, and in `behind` of those that come after."""
         cdef Transport transport = self.transport
         cdef uint64_t late = 0
-        cdef int64_t mine = fs_account_read(&transport.endpoint.c, count, &late)
+        cdef int64_t mine = fs_account_read(transport.endpoint.c, count, &late)
         behind[0] = <Py_ssize_t>late
         if mine < 0:
             fail(transport, mine)
             return 0
-        if mine < count:
-            hold_lower(transport)
-        if mine < count or fs_switch_reached(&transport.endpoint.c):
+        if mine < count or fs_switch_reached(transport.endpoint.c):
             transport.queue.activate(transport)
         return mine
 
@@ -217,70 +196,6 @@ class BufferedRelayProtocol(BufferedRelay, _BufferedProtocol):
     __slots__ = ()
 
 
-# ---- a connection that is made of a socket object -------------------------------------------------------------
-
-
-cdef Endpoint endpoint_of(sock):
-    """Returns the endpoint of a socket object that the loop takes over, or None."""
-    cdef object endpoint = getattr(sock, "_endpoint", None)
-    if type(endpoint) is not Endpoint:
-        endpoint = endpoint_at(sock.fileno())
-    return None if endpoint is None or fs_has_ended(&(<Endpoint>endpoint).c) else endpoint
-
-
-cdef bint overrides_data_calls(CompletionQueue queue, sock) except -1:
-    """Returns true if the socket's class or the object overrides recv or send, and the loop's transport calls these methods: on
-    the stdlib's loops. It must then keep calling them."""
-    kind = type(sock)
-    if queue.kind == UVLOOP or kind is socket_class or kind is plain_class:
-        return False
-    own = getattr(sock, "__dict__", ())
-    for name in ("recv", "recv_into", "send", "sendmsg"):
-        if name in own:
-            return True
-        method = getattr(kind, name, None)
-        if method is not getattr(socket_class, name) and method is not getattr(plain_class, name):
-            return True
-    return False
-
-
-cdef int begin_without(Transport transport, SessionStats session) except -1:
-    """Starts a connection without an endpoint. It gets one when it is busy."""
-    transport.session = session
-    transport.acts_at = count_beginning(session)
-    if may_look_later(transport.acts_at):
-        transport.reason = FS_REASON_UNPAID
-    return 0
-
-
-cdef int begin_with(Transport transport, sock, Endpoint endpoint) except -1:
-    """Starts a connection of a socket object with an endpoint, or of a class that overrides recv or send."""
-    cdef object error = None
-    cdef int stays = 0
-    if overrides_data_calls(transport.queue, sock):
-        stays = FS_REASON_OVERRIDDEN
-    elif fs_is_attached(&endpoint.c):
-        try:
-            transport.queue.admit(endpoint)
-        except OSError as failure:  # the queue has no descriptor, so nothing can wait for the ring
-            stays, error = FS_REASON_RESOURCES, failure
-    if not stays:
-        # The loop's transport calls the object's methods, which must use the kernel from now on.
-        if getattr(sock, "_endpoint", None) is endpoint:
-            sock._endpoint = None
-        return take_over(transport, endpoint)
-    if endpoint is None:
-        begin_without(transport, None)
-    else:
-        decide_tcp(endpoint, stays)
-        if not path_events.leave(endpoint) and error is not None and transport.queue.kind == UVLOOP:
-            # The object stays on the ring. A transport that uses the descriptor would read past the ring.
-            drive(transport, endpoint)
-            transport._force_close(error)
-            return 0
-    return stay_on_kernel(transport, stays)
-
-
 # ---- connections that may move -------------------------------------------------------------------------------
 
 cdef object kernel_socket = _socket.socket
@@ -288,13 +203,25 @@ cdef object family_of = _socket.socket.family.__get__
 
 
 def may_move(sock):
-    """Returns true if connections of this object may move: a real socket (not a mock) of an internet family, and fastsock is
-    enabled."""
+    """Returns true if connections of this object may move: a real socket (not a mock) of an internet family, and fastsock serves this process."""
     cdef int family
     if not PyObject_TypeCheck(sock, <PyTypeObject *>kernel_socket):
         return False
     family = family_of(sock)
-    return (family == AF_INET or family == AF_INET6) and may_begin()
+    return (family == AF_INET or family == AF_INET6) and path_events.serves()
+
+
+cdef bint overrides_data_calls(CompletionQueue queue, sock) except -1:
+    """Returns true if the socket's class or the object overrides recv or send, and the loop's transport calls these methods: on the stdlib's
+    loops. It must then keep calling them, so no transport of ours drives the connection."""
+    kind = type(sock)
+    if queue.kind == UVLOOP:
+        return False
+    own = getattr(sock, "__dict__", ())
+    for name in ("recv", "recv_into", "send", "sendmsg"):
+        if name in own or getattr(kind, name, None) is not getattr(kernel_socket, name):
+            return True
+    return False
 
 
 cdef CompletionQueue queue_of(loop):
@@ -320,22 +247,19 @@ def close_queue(loop):
 @cython.freelist(16)
 cdef class RelayFactory:
     """A protocol factory for the loop's own transport: creates the program's protocol and a relay below. `sock`: the socket
-    object of the connection, if the program gave one. `port`: the port to connect to; None for accepted connections, which
-    belong to one service."""
+    object of the connection, if the program gave one."""
 
     cdef CompletionQueue queue
     cdef object protocol_factory
     cdef object sock
-    cdef SessionStats session
 
-    def __cinit__(self, loop, protocol_factory, sock=None, port=None):
+    def __cinit__(self, loop, protocol_factory, sock=None):
         self.queue = queue_of(loop)
         self.protocol_factory = protocol_factory
         self.sock = sock
-        self.session = stats_of_port(port) if type(port) is int and 0 < port < 65536 else SessionStats()
 
     def __call__(self):
-        return new_relay(self.queue, self.protocol_factory(), self.sock, self.session)
+        return new_relay(self.queue, self.protocol_factory(), self.sock)
 
 
 cdef class ConnectionFactory(RelayFactory):
@@ -366,28 +290,20 @@ def connecting(original, secured):
 
     @cython.binding(True)
     def create_connection(self, protocol_factory, host=None, port=None, **options):
-        if not may_begin():
+        if not path_events.serves():
             return original(self, protocol_factory, host, port, **options)
         if not options:
-            factory = ConnectionFactory(self, protocol_factory, None, port)
+            factory = ConnectionFactory(self, protocol_factory)
             return made_above(original(self, factory, host, port), factory)
         if options.get("ssl"):
             return secured(self, protocol_factory, host, port, **options)
-        factory = ConnectionFactory(self, protocol_factory, options.get("sock"), port)
+        factory = ConnectionFactory(self, protocol_factory, options.get("sock"))
         return made_above(original(self, factory, host, port, **options), factory)
 
     return create_connection
 
 
 # ---- the stdlib's loops: all stream connections are made by one method ----------------------------------------
-
-
-cdef SessionStats sessions_of(server):
-    """Returns the statistics of the sessions that a server of a stdlib loop has accepted."""
-    found = getattr(server, "_fastsock_sessions", None)
-    if found is None:
-        found = server._fastsock_sessions = SessionStats()
-    return found
 
 
 def making_of_socket(original):
@@ -400,7 +316,7 @@ def making_of_socket(original):
         if not may_move(sock):
             return original(self, sock, protocol, *arguments, **options)
         server = options.get("server")
-        relay = new_relay(queue_of(self), protocol, sock, None if server is None else sessions_of(server))
+        relay = new_relay(queue_of(self), protocol, sock)
         lower = original(self, sock, relay, *arguments, **options)
         transport = relay.above(lower)
         # From Python 3.13 on, a server keeps its transports, to close them. Give it ours.

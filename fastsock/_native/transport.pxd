@@ -6,7 +6,6 @@ from libc.stdint cimport int64_t, uint32_t
 
 from fastsock._native.core cimport fs_event_set, fs_receives_on_ring, fs_spin_stats
 from fastsock._native.endpoint cimport Endpoint
-from fastsock._native.session_stats cimport SessionStats
 
 cdef enum LoopKind:
     STDLIB_LOOP
@@ -86,13 +85,10 @@ cdef class Transport:
     cdef object relay                 # the protocol of `lower` (relay_protocol.pyx)
     cdef bint relay_is_buffered
     # the connection
-    cdef Endpoint endpoint            # None before the connection is busy, and after its end
-    cdef SessionStats session         # statistics of the service's sessions, or None
+    cdef Endpoint endpoint            # None if the connection may not move, and after its end
     cdef readonly int64_t operations
     cdef int64_t acts_at              # number of operations from which on an operation does more than count; INT64_MAX: never
-    cdef int reason                   # FS_REASON_*: why a connection without an endpoint is on kernel TCP
-    cdef int kernel_because           # FS_REASON_*: why it may not move; 0: it may
-    cdef tuple last_info              # Endpoint.standing of an ended endpoint, or None
+    cdef tuple last_info              # info_of the endpoint when it ended, or None
     # as the queue sees it
     cdef bint entered                 # on the ring: the queue has this transport
     cdef bint active
@@ -100,7 +96,6 @@ cdef class Transport:
     # receiving
     cdef bint reading                 # state of pause_reading and resume_reading
     cdef bytes late                   # bytes of a peer that fell back to kernel TCP, kept while reading is paused
-    cdef bint lower_held              # the lower transport does not read, because of the peer's plug
     cdef bint lower_ended             # the kernel's end of stream was read
     cdef bint ended                   # the protocol's eof_received was called
     # sending
@@ -124,7 +119,7 @@ cdef class Transport:
 
 
 cdef inline bint receives_on_ring(Transport self) noexcept:
-    return self.endpoint is not None and fs_receives_on_ring(&self.endpoint.c)
+    return self.endpoint is not None and fs_receives_on_ring(self.endpoint.c)
 
 
 # loop_kinds.pxi
@@ -133,16 +128,13 @@ cdef object buffer_for_lower(Transport self, hint)
 # transport_path.pxi
 cdef int note_read(Transport self) except -1
 cdef int note_context(Transport self) except -1
-cdef int take_over(Transport self, Endpoint endpoint) except -1
-cdef int drive(Transport self, Endpoint endpoint) except -1
-cdef int stay_on_kernel(Transport self, int reason) except -1
+cdef int begin(Transport self) except -1
 cdef int fail(Transport self, int64_t result) except -1
 cdef int end_endpoint(Transport self) except -1
 cdef int drop_backlog(Transport self) except -1
 # transport_io.pxi
 cdef int drain(Transport self) except -1
 cdef int deliver_late(Transport self, bytes data) except -1
-cdef int hold_lower(Transport self) except -1
 cdef int update_paused(Transport self) except -1
 cdef int wake_waiters(Transport self) except -1
 # protocol_calls.pxi

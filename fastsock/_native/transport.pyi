@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, final
 
-from fastsock._native.endpoint import Endpoint
 from typing_extensions import Buffer
 
 @final
@@ -18,13 +17,6 @@ class CompletionQueue:
     @property
     def begun(self) -> set[Transport]:
         """Transports with an endpoint."""
-    def admit(self, endpoint: Endpoint, /) -> None:
-        """Allocates a slot in the event set, before the endpoint attaches. Raises OSError if that fails."""
-    def keep_late(self, slot: int, data: bytes, /) -> None:
-        """Passes bytes to the transport in this slot, whose connection falls back to kernel TCP: they come before the
-        bytes in the kernel's queue."""
-    def dismiss(self, endpoint: Endpoint, /) -> None:
-        """Frees the endpoint's slot: the endpoint failed to attach, or ends."""
     def close(self) -> None:
         """Ends the loop's connections. Called before the loop is closed."""
     def wake(self) -> None:

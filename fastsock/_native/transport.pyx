@@ -16,14 +16,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
-from fastsock._native.connection_info cimport info_of, reason_texts
 from fastsock._native.core cimport *
-from fastsock._native.core_control cimport FS_LISTING_WAITING, fs_reoffer_pages, fs_set_register
-from fastsock._native.core_rendezvous cimport FS_REASON_ENDING, FS_REASON_FEW, FS_REASON_HANDED_OUT, fs_count_changed
-from fastsock._native.core_ring cimport *
-from fastsock._native.endpoint cimport Endpoint, totals, unpin
-from fastsock._native.registry cimport (
-    acts_again_at, begin_search, decide_tcp, note_connected, operate, path_events, prepare_to_sleep,
+from fastsock._native.endpoint cimport (
+    Endpoint, acts_again_at, decide, end_of, endpoint_of, info_of, leave, reset, shutdown, step,
 )
 from fastsock._native.transport_socket cimport show
 
@@ -37,6 +32,9 @@ from asyncio import Transport as _AsyncioTransport
 from asyncio.log import logger as _log
 from collections import deque as _deque
 from errno import EPIPE as _EPIPE
+
+from fastsock import path_events
+from fastsock._native.libc_front import standing as _standing
 
 include "loop_kinds.pxi"
 include "protocol_calls.pxi"
@@ -55,7 +53,6 @@ cdef class Transport:
 
     def __cinit__(self):
         self.acts_at = INT64_MAX
-        self.reason = FS_REASON_FEW
         self.reading = True
 
     def __init__(self):
@@ -75,7 +72,7 @@ cdef class Transport:
         """Like asyncio.BaseTransport.is_closing."""
         # If a write of the lower transport fails, it closes and reports that in a later iteration.
         return self.state != OPEN or (self.lower is not None and not (
-            self.endpoint is not None and fs_sends_on_ring(&self.endpoint.c)) and self.lower.is_closing())
+            self.endpoint is not None and fs_sends_on_ring(self.endpoint.c)) and self.lower.is_closing())
 
     def close(self):
         """Like asyncio.BaseTransport.close: sends the written data first."""
@@ -276,17 +273,20 @@ cdef class Transport:
         if self.handed_out or self.state == LOST or self.lower is None:
             return
         self.handed_out = True
-        if not self.entered:
-            stay_on_kernel(self, FS_REASON_HANDED_OUT)
+        if self.endpoint is None:
             return
-        decide_tcp(self.endpoint, FS_REASON_HANDED_OUT)
-        path_events.leave(self.endpoint)
+        decide(self.endpoint, FS_REASON_DETACHED)
+        self.acts_at = INT64_MAX
+        if not self.entered:
+            return
+        late = leave(self.endpoint)
+        if late:
+            keep_late(self, late)
         if self.backlog_size:
             send_backlog(self)
         if self.state != OPEN or receives_on_ring(self) or self.late is not None:
             return
         # On kernel TCP the lower transport reads only if the program wants to read; for the ring it read always.
-        self.lower_held = False
         if self.reading != self.lower.is_reading():
             if self.reading:
                 self.lower.resume_reading()

@@ -9,12 +9,12 @@ cdef bint something(Transport self) noexcept nogil:
     if self.reading and not self.ended and self.state == OPEN:
         if self.lower_ended:
             return True
-        if fs_receives_on_ring(&self.endpoint.c):
+        if fs_receives_on_ring(self.endpoint.c):
             if fs_ring_readable(&self.endpoint.c.ring):
                 return True
-        elif fs_switch_reached(&self.endpoint.c):
+        elif fs_switch_reached(self.endpoint.c):
             return True
-    return self.backlog_size != 0 and (self.credit or fs_credit_returned(&self.endpoint.c))
+    return self.backlog_size != 0 and (self.credit or fs_credit_returned(self.endpoint.c))
 
 
 cdef bint progress(Transport self) except -1:
@@ -24,17 +24,30 @@ cdef bint progress(Transport self) except -1:
         any = send_backlog(self)
     if self.endpoint is None or self.ended or not self.reading or self.state != OPEN:
         return any
-    if not (self.lower_ended or fs_receives_on_ring(&self.endpoint.c) or fs_switch_reached(&self.endpoint.c)):
+    if not (self.lower_ended or fs_receives_on_ring(self.endpoint.c) or fs_switch_reached(self.endpoint.c)):
         return any
     return receive(self, self.lower_ended) or any
 
 
+cdef bint prepare_to_sleep(Transport self) except -1:
+    """Called before the event set sleeps, if the control thread must wake it. After a fork, starts the thread of this process by taking a step.
+    Returns false while another fork is in progress."""
+    cdef fs_path *path = self.endpoint.path
+    if path.state == FS_ANSWER_LATER or path.state == FS_THREAD_LATER:
+        if fs_forks_under_way():
+            return False
+        path.operations += 1
+        if path.operations >= path.next:  # otherwise the thread could not be started shortly before
+            step(self.endpoint, self.queue.set)
+    return True
+
+
 cdef bint arm(Transport self) except -1:
     """Requests a wakeup of the event set. Returns true if there is something to do already."""
-    if not prepare_to_sleep(self.endpoint):
+    if not prepare_to_sleep(self):
         return True
-    fs_set_register(self.queue.set, &self.endpoint.c)
-    if fs_arm_for_loop(&self.endpoint.c, self.reading and not self.ended and self.state == OPEN, self.backlog_size != 0):
+    fs_set_register(self.queue.set, self.endpoint.c)
+    if fs_arm_for_loop(self.endpoint.c, self.reading and not self.ended and self.state == OPEN, self.backlog_size != 0):
         # Checking has consumed the credits, so fs_credit_returned does not see those that came just before.
         self.credit = self.backlog_size != 0
         fs_disarm_receiver(&self.endpoint.c.ring, FS_SET_ASLEEP)
@@ -67,8 +80,7 @@ cdef bint receive(Transport self, bint final) except -1:
     if room == 0:
         room = 1  # to read the end of the stream, or an error
     data = PyBytes_FromStringAndSize(NULL, room)
-    got = fs_try_recv(&self.endpoint.c, PyBytes_AS_STRING(data), room, 0, final)
-    release_lower(self)
+    got = fs_try_recv(self.endpoint.c, PyBytes_AS_STRING(data), room, 0, final)
     if got <= 0:
         return received_nothing(self, got)
     deliver(self, data if got == room else data[:got])
@@ -90,8 +102,7 @@ cdef bint receive_into(Transport self, bint final) except -1:
                 raise RuntimeError("get_buffer() returned an empty buffer")
             if self.endpoint is None:
                 return True  # the protocol has closed the connection
-            got = fs_try_recv(&self.endpoint.c, <char *>view.buf, view.len, 0, final)
-            release_lower(self)
+            got = fs_try_recv(self.endpoint.c, <char *>view.buf, view.len, 0, final)
         finally:
             PyBuffer_Release(&view)
     except (SystemExit, KeyboardInterrupt):
@@ -109,7 +120,7 @@ cdef bint received_nothing(Transport self, int64_t got) except -1:
     """Handles a result without data. Returns true for the end of the stream or an error, false if there is no data yet."""
     if got == -EAGAIN:
         return False
-    if got == 0 and fs_ends_with_reset(&self.endpoint.c):
+    if got == 0 and fs_ends_with_reset(self.endpoint.c):
         fail(self, -ECONNRESET)  # the loop's own transport has read the error already
     elif got == 0:
         report_eof(self)
@@ -138,25 +149,9 @@ cdef int deliver_late(Transport self, bytes data) except -1:
     elif not self.reading:
         self.lower.pause_reading()  # resume_reading continues
     else:
-        fs_try_recv(&self.endpoint.c, &nothing, 1, MSG_PEEK, False)  # consumes BACK if it was not consumed yet
+        fs_try_recv(self.endpoint.c, &nothing, 1, MSG_PEEK, False)  # consumes BACK if it was not consumed yet
         data, self.late = self.late, None
         deliver_pieces(self, data)
-    return 0
-
-
-cdef int hold_lower(Transport self) except -1:
-    """Pauses the lower transport after it has read bytes of a plug, until the plug is answered."""
-    if fs_keeps_plug(&self.endpoint.c):
-        self.lower_held = True
-        self.lower.pause_reading()
-    return 0
-
-
-cdef int release_lower(Transport self) except -1:
-    if self.lower_held and not fs_keeps_plug(&self.endpoint.c):
-        self.lower_held = False
-        if self.reading or receives_on_ring(self):
-            self.lower.resume_reading()
     return 0
 
 
@@ -170,7 +165,7 @@ cdef int post(Transport self, const char *data, Py_ssize_t length) except -1:
         return 0
     self.queue.writes += 1
     if self.backlog_size == 0:
-        sent = fs_try_send(&self.endpoint.c, data, length, MSG_NOSIGNAL)
+        sent = fs_try_send(self.endpoint.c, data, length, MSG_NOSIGNAL)
         if sent == length:
             return 0
         if sent < 0:
@@ -198,13 +193,13 @@ cdef bint send_backlog(Transport self) except -1:
     while self.backlog_size and self.endpoint is not None:
         piece = self.backlog[0]
         sent = fs_try_send(
-            &self.endpoint.c, PyBytes_AS_STRING(piece) + self.first_sent, PyBytes_GET_SIZE(piece) - self.first_sent, MSG_NOSIGNAL
+            self.endpoint.c, PyBytes_AS_STRING(piece) + self.first_sent, PyBytes_GET_SIZE(piece) - self.first_sent, MSG_NOSIGNAL
         )
         if sent < 0:
             if sent != -EAGAIN:
                 fail(self, sent)
                 return True
-            if fs_kernel_is_next(&self.endpoint.c):
+            if fs_kernel_is_next(self.endpoint.c):
                 hand_backlog_down(self)
                 return True
             break
@@ -256,9 +251,11 @@ cdef int backlog_is_empty(Transport self) except -1:
 cdef int end_sending(Transport self) except -1:
     cdef bint stood = False
     if self.entered:
-        stood = self.endpoint.shutdown(False, True)  # packet FIN: a FIN of the kernel alone means that the peer died
+        stood = shutdown(self.endpoint)  # packet FIN: a FIN of the kernel alone means that the peer died
     else:
-        stay_on_kernel(self, FS_REASON_ENDING)  # the lower transport sends FIN after all its data
+        if self.endpoint is not None:
+            decide(self.endpoint, FS_REASON_ENDING)
+            self.acts_at = INT64_MAX
     try:
         self.lower.write_eof()
     except OSError as error:

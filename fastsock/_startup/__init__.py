@@ -1,9 +1,9 @@
-"""Patches a Python process at its start.
+"""Calls `fastsock.patch()` at the start of a Python process.
 
 `environment()` returns the environment for a program that `fastsock run` starts. It puts this directory first on
 PYTHONPATH, so that the interpreter (module `site`) imports our `sitecustomize.py` when it starts, which calls
-`start()`. Child processes inherit the environment, so Python processes that the program starts are patched too, for
-example by `subprocess`, or by multiprocessing's spawn and fork server. A forked process is patched already.
+`start()`. Child processes inherit the environment, so Python processes that the program starts are served too, for
+example by `subprocess`, or by multiprocessing's spawn and fork server. A forked process is served already.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import attrs
 
 import fastsock
-from fastsock._native import registry
+from fastsock._native import libc_front
 from fastsock.config import REPORT, RUN, STATS
 
 __all__ = ["REPORT", "RUN", "STATS", "environment", "start"]
@@ -53,7 +53,7 @@ def start() -> None:
 
     Raises `fastsock.SettingError` for a value out of range.
     """
-    if registry.is_served_below():
+    if libc_front.serves():
         return
     stats = os.environ.pop(STATS, None)
     report = os.environ.get(REPORT)

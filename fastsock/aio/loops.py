@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from fastsock import path_events
 from fastsock._native.relay_protocol import close_queue
 from fastsock.aio import sendfile, stdlib_loop
 
@@ -28,6 +29,7 @@ def new_event_loop(loop: str = "uvloop") -> Loop:
 
     Can be used as `asyncio.Runner(loop_factory=fastsock.new_event_loop)`. Raises ValueError for another name."""
     check(loop)
+    path_events.serves()  # first: the functions are in place before the loop makes its epoll instance
     if loop == "asyncio":
         return _class_above(asyncio.SelectorEventLoop)()  # type: ignore[no-any-return]
     import uvloop

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from fastsock import socket_class
 from fastsock._native.transport import Transport
 
 __all__ = ["STDLIB", "UVLOOP"]
@@ -128,28 +127,6 @@ def _reading_paused(transport: Transport) -> Iterator[None]:
             transport.resume_reading()
 
 
-_NO_NATIVE_SENDFILE = asyncio.BaseEventLoop._sock_sendfile_native  # type: ignore[attr-defined]
-
-
-def _wrap_sock_sendfile(original: Any) -> Any:
-    async def sock_sendfile(
-        self: Any, sock: Any, file: Any, offset: int = 0, count: int | None = None, *, fallback: bool | None = None
-    ) -> int:
-        endpoint = sock._endpoint if isinstance(sock, socket_class.socket) else None
-        refuses = fallback is False and getattr(type(self), "_sock_sendfile_native", None) is _NO_NATIVE_SENDFILE
-        if refuses or endpoint is None or not (endpoint.attached or endpoint.undecided):
-            options = {} if fallback is None else {"fallback": fallback}
-            return await original(self, sock, file, offset, count, **options)  # type: ignore[no-any-return]
-        # The kernel's sendfile would write past the ring.
-        if isinstance(self, asyncio.BaseEventLoop):
-            self._check_sendfile_params(sock, file, offset, count)  # type: ignore[attr-defined]
-        if fallback is False:
-            _number_of(file)
-        return await _send_pieces(self, file, offset, count, lambda piece: self.sock_sendall(sock, piece))
-
-    return sock_sendfile
-
-
 def _number_of(file: Any) -> int:
     """Returns the descriptor of a file that sendfile supports. Raises SendfileNotAvailableError for other objects."""
     try:
@@ -185,7 +162,6 @@ async def _send_pieces(
 STDLIB: dict[str, Callable[[Any], Any]] = {
     "_sendfile_native": _wrap_sendfile_native,
     "_sendfile_fallback": _wrap_sendfile_fallback,
-    "sock_sendfile": _wrap_sock_sendfile,
 }
-UVLOOP: dict[str, Callable[[Any], Any]] = {"sendfile": _wrap_sendfile, "sock_sendfile": _wrap_sock_sendfile}
+UVLOOP: dict[str, Callable[[Any], Any]] = {"sendfile": _wrap_sendfile}
 """Methods that are replaced in a loop class, and their wrappers."""

@@ -7,10 +7,9 @@ from __future__ import annotations
 import functools
 import ssl as tls
 from collections.abc import Callable, Coroutine
-from subprocess import PIPE
 from typing import Any
 
-from fastsock import config, fd_handoff
+from fastsock import path_events
 from fastsock._native.relay_protocol import ConnectionFactory, RelayFactory, connecting, made_above
 from fastsock._native.transport import Transport
 from fastsock._native.transport_socket import show_above
@@ -103,7 +102,7 @@ def _wrap_connect_accepted_socket(original: Any) -> Any:
     def connect_accepted_socket(
         self: Any, protocol_factory: Any, sock: Any, *, ssl: Any = None, **timeouts: Any
     ) -> Coroutine[Any, Any, tuple[Any, Any]]:
-        if not config.active().enabled:
+        if not path_events.serves():
             return original(self, protocol_factory, sock, ssl=ssl, **timeouts)  # type: ignore[no-any-return]
         if not ssl:
             factory = ConnectionFactory(self, protocol_factory, sock)
@@ -118,7 +117,7 @@ def _wrap_create_server(original: Any) -> Any:
     async def create_server(
         self: Any, protocol_factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None, **options: Any
     ) -> Any:
-        if not config.active().enabled or (ssl is not None and not isinstance(ssl, tls.SSLContext)):
+        if not path_events.serves() or (ssl is not None and not isinstance(ssl, tls.SSLContext)):
             return await original(self, protocol_factory, host, port, ssl=ssl, **options)
         factory = protocol_factory
         if ssl is not None:
@@ -168,29 +167,6 @@ def _wrap_start_tls(original: Any) -> Any:
     return start_tls
 
 
-def _wrap_subprocess(original: Any) -> Any:
-    """Wraps subprocess_exec and subprocess_shell, which start programs in native code."""
-
-    async def start(self: Any, protocol_factory: Any, *command: Any, **options: Any) -> Any:
-        for number, name in enumerate(("stdin", "stdout", "stderr")):
-            stream = options.get(name, PIPE)
-            fd_handoff.leave_file(number if stream is None else stream)
-        fd_handoff.leave_streams((), options.get("close_fds", True), options.get("pass_fds") or ())
-        return await original(self, protocol_factory, *command, **options)
-
-    return start
-
-
-def _wrap_pipe(original: Any) -> Any:
-    """Wraps connect_read_pipe and connect_write_pipe, which read and write in native code."""
-
-    async def connect_pipe(self: Any, protocol_factory: Any, pipe: Any) -> Any:
-        fd_handoff.leave_file(pipe)
-        return await original(self, protocol_factory, pipe)
-
-    return connect_pipe
-
-
 @functools.cache
 def wrappers() -> dict[str, Callable[[Any], Any]]:
     """Returns the methods of uvloop.Loop that are replaced, and their wrappers. uvloop must be loaded."""
@@ -202,8 +178,4 @@ def wrappers() -> dict[str, Callable[[Any], Any]]:
         "connect_accepted_socket": _wrap_connect_accepted_socket,
         "create_server": _wrap_create_server,
         "start_tls": _wrap_start_tls,
-        "subprocess_exec": _wrap_subprocess,
-        "subprocess_shell": _wrap_subprocess,
-        "connect_read_pipe": _wrap_pipe,
-        "connect_write_pipe": _wrap_pipe,
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
 import platform
 import resource
@@ -231,40 +229,6 @@ def namespaces() -> Findings:
         yield Finding(OK, "network", "all visible Python processes of yours share this network namespace")
 
 
-def patchers() -> Findings:
-    """Packages that replace the socket module too; fastsock then undoes its patch."""
-    found = [name for name in ("gevent", "eventlet") if importlib.util.find_spec(name) is not None]
-    if found:
-        says = f"{' and '.join(found)} installed: programs that call monkey_patch or patch_all stay on kernel TCP"
-        do = "to use fastsock, run the program without monkey patching"
-        yield Finding(NOTE, "patchers", says, do)
-    else:
-        yield Finding(OK, "patchers", "neither gevent nor eventlet is installed")
-
-
-LOOPS = {"uvloop": True, "asyncio": True, "rloop": False, "leviathan": False, "winloop": False, "granian": False}
-"""Event loops, and servers with a native one -> true if their connections can move."""
-
-
-def loops() -> Findings:
-    """The installed event loops."""
-    reached, out = [f"asyncio of {platform.python_version()}"], list[str]()
-    for name, can in LOOPS.items():
-        if name != "asyncio" and importlib.util.find_spec(name) is not None:
-            (reached if can else out).append(_with_version(name))
-    yield Finding(OK, "loops", ", ".join(reached))
-    if out:
-        says = f"{', '.join(out)}: connections of these stay on kernel TCP"
-        yield Finding(NOTE, "loops", says, "run the program on uvloop or asyncio's own loop")
-
-
-def _with_version(package: str) -> str:
-    try:
-        return f"{package} {importlib.metadata.version(package)}"
-    except importlib.metadata.PackageNotFoundError:  # for example, a folder of that name
-        return package
-
-
 def settings() -> Findings:
     """The settings and their sources; unknown FASTSOCK_* variables."""
     try:
@@ -401,7 +365,7 @@ def remark(share: float) -> str:
 
 
 CHECKS: tuple[Callable[[], Findings], ...] = (
-    python, kernel, memory, memory_cap, names, processors, descriptors, sandbox, namespaces, patchers, loops, settings,
+    python, kernel, memory, memory_cap, names, processors, descriptors, sandbox, namespaces, settings,
     a_connection, running,
 )  # fmt: skip
 

@@ -39,10 +39,8 @@ def explained(title: str, columns: Sequence[Column]) -> str:
 
 def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
     """Returns the heads and the rows as aligned lines of at most `width` characters."""
-    shown = [(column, [column.head, *cells]) for column, cells in zip(columns, _turned(columns, rows), strict=True)]
+    shown = _kept(columns, rows, width)
     if width is not None:
-        while _width(shown) > width and any(column.goes for column, _ in shown):
-            shown.remove(max(shown, key=lambda one: one[0].goes))
         shown = _shortened(shown, _width(shown) - width)
     padded = [
         [cell.rjust(_widest(cells)) if column.right else cell.ljust(_widest(cells)) for cell in cells]
@@ -50,6 +48,21 @@ def lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int |
     ]
     made = ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
     return made if width is None else [line[:width] for line in made]
+
+
+def left_out(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Returns the heads of the columns that `lines` leaves out."""
+    kept = {column.head for column, _ in _kept(columns, rows, width)}
+    return [column.head for column in columns if column.head not in kept]
+
+
+def _kept(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None
+) -> list[tuple[Column, list[str]]]:
+    shown = [(column, [column.head, *cells]) for column, cells in zip(columns, _turned(columns, rows), strict=True)]
+    while width is not None and _width(shown) > width and any(column.goes for column, _ in shown):
+        shown.remove(max(shown, key=lambda one: one[0].goes))
+    return shown
 
 
 def _turned(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[list[str]]:

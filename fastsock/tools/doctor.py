@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def verdict(findings: Sequence[checks.Finding]) -> str:
         return "\nConnections do not move here. The lines marked bad say why."
     if any(finding.level == checks.WARN for finding in findings):
         return "\nfastsock works here. The lines marked warn say what could be better."
-    return "\nfastsock works here. To check a program of yours: fastsock doctor -- python app.py"
+    return "\nfastsock works here. To check a program of yours: fastsock doctor app.py"
 
 
 def _indented(text: str, columns: int) -> str:
@@ -84,10 +85,10 @@ class Watched:
     advice."""
     events: dict[str, list[str]]
     """Event -> texts, for all other events."""
-    loops: list[str]
-    """Event loop classes whose connections fastsock cannot move."""
     origins: dict[str, str]
     """Settings that are not defaults -> source."""
+    uncounted: list[int] = attrs.field(factory=list)
+    """Processes that ended without a count of their connections."""
 
     @property
     def advice(self) -> dict[str, str]:
@@ -100,11 +101,12 @@ class Watched:
         return {reason: refused_by(reason) for reason in self.stayed}
 
 
-def watch(command: Sequence[str], as_json: bool) -> int:
-    """Runs a program under fastsock and reports on its connections: on stderr, or with `as_json` on stdout. Returns the
-    program's exit status. Raises RuntimeError if the program cannot be started."""
+def watch(command: Sequence[str], as_json: bool, python: Sequence[str] = (sys.executable,)) -> int:
+    """Runs a program under fastsock and reports on its connections: on stderr, or with `as_json` on stdout. `command`
+    has the words that a shell would execute, or those that would follow `python`. Returns the program's exit status.
+    Raises RuntimeError if the program cannot be started."""
     with tempfile.TemporaryDirectory(prefix="fastsock-doctor-") as directory:
-        watched = _watch(command, directory)
+        watched = _watch(command, directory, python)
     if as_json:
         derived = {"advice": watched.advice, "refused_by": watched.refused_by}
         print(json.dumps({**attrs.asdict(watched), **derived}, indent=2))
@@ -113,7 +115,7 @@ def watch(command: Sequence[str], as_json: bool) -> int:
     return watched.status
 
 
-def _watch(command: Sequence[str], directory: str) -> Watched:
+def _watch(command: Sequence[str], directory: str, python: Sequence[str]) -> Watched:
     settings = config.from_environment()  # raises SettingError here, not in each process
     if os.geteuid() == 0:
         os.chmod(directory, 0o1733)  # servers that root starts become other users, and report too
@@ -125,10 +127,12 @@ def _watch(command: Sequence[str], directory: str) -> Watched:
             environment = launch.environment(environment, settings, None)
             if native.refused:
                 print(f"fastsock: {command[0]} stays on kernel TCP: {native.refused}", file=sys.stderr, flush=True)
-        program = subprocess.Popen(command, env=environment)
+            program = subprocess.Popen(command, executable=os.path.abspath(native.path), env=environment)
+        else:
+            launch.check_script(command[0])
+            program = subprocess.Popen([*python, *command], env=environment)
     except OSError as error:
-        why = launch.cannot_execute(command[0], error)
-        raise launch.CannotStart(_does_not_start(command[0], error), why.status) from None
+        raise launch.cannot_execute(command[0], error) from None
     # Ctrl-C reaches the program too, which handles it. SIGTERM is passed on.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda number, frame: program.send_signal(number))
@@ -165,19 +169,6 @@ def _query(peers: Peers, pids: set[int]) -> list[introspection.Process]:
     return processes
 
 
-def _does_not_start(word: str, error: OSError) -> str:
-    """Returns why a command does not start, and the correct command if the word names a file."""
-    if not os.path.isfile(word):
-        hint = f"; for a Python program: fastsock doctor -- python {word}" if word.endswith(".py") else ""
-        return f"{word} does not start: {error.strerror}{hint}"
-    python = f"fastsock doctor -- python {word}"
-    if not os.access(word, os.X_OK):
-        return f"{word} is not executable; for a Python program: {python}"
-    if os.sep not in word:
-        return f"{word} is a file in this folder, not a command: fastsock doctor -- ./{word}"
-    return f"{word} does not start: {error.strerror}; for a Python program: {python}"
-
-
 def _lines(path: Path) -> list[dict[str, Any]]:
     found = []
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -199,9 +190,9 @@ def _judged(
     stayed: Counter[str] = Counter()
     examples: dict[str, list[dict[str, Any]]] = defaultdict(list)
     events: dict[str, set[str]] = defaultdict(set)
-    loops: set[str] = set()
     origins = {name: origin for name, origin in config.origins().items() if origin != "default"}
     processes = {}
+    uncounted = []
     for pid, lines in records.items():
         processes[pid] = introspection.command_line(next((line["argv"] for line in lines if line.get("argv")), []))
         counted = None
@@ -214,7 +205,6 @@ def _judged(
                 origins.update({name: origin for name, origin in line["origins"].items() if origin != "default"})
             elif what == "end":
                 counted = line["stats"]["fallback_reasons"]
-                loops.update(line["loops"])
                 left_open = [one for one in line["open"] if one["path"] == "tcp"]
             elif what == "fastsock.path":
                 end = {"pid": pid, "local": line.get("local", "?"), "peer": line.get("peer", "?")}
@@ -229,6 +219,7 @@ def _judged(
                 known = {"time", "argv", "event", "local", "peer", "fd"}
                 events[what].add(", ".join(str(value) for name, value in line.items() if name not in known))
         if counted is None:  # the process was killed: use its decided paths, and what the last query saw
+            uncounted.append(pid)
             for (owner, _), connection in seen.items():
                 if owner == pid and connection.path == "tcp" and not decided[connection.reason]:
                     examples[connection.reason].append({"pid": pid, "local": connection.local, "peer": connection.peer})
@@ -248,8 +239,8 @@ def _judged(
         stayed=dict(stayed.most_common()),
         examples=dict(examples),
         events={what: sorted(said) for what, said in sorted(events.items())},
-        loops=sorted(loops),
         origins=origins,
+        uncounted=uncounted,
     )
 
 
@@ -287,8 +278,7 @@ def _with_peer(reason: str, end: dict[str, Any], peers: Peers) -> dict[str, Any]
 
 
 EVENTS = {
-    "fastsock.declined": "another package replaces the socket module, so everything stayed on kernel TCP",
-    "fastsock.out_of_reach": "imported from socket before patch(), so these names stay on kernel TCP",
+    "fastsock.declined": "fastsock could not be put in place, so everything stayed on kernel TCP",
     "fastsock.violation": "a connection was reset, as its peer violated the protocol",
     "fastsock.fault": "a connection was reset because of an error at this side",
     "fastsock.bridge": "a connection went back to kernel TCP through a bridge process, which is slow",
@@ -299,8 +289,7 @@ EVENTS = {
 
 
 EVENT_ADVICE = {
-    "fastsock.declined": "remove the monkey patching from the program to use fastsock, or leave it on kernel TCP",
-    "fastsock.out_of_reach": "start the program with fastsock run, or call patch() before these imports",
+    "fastsock.declined": "start the program with fastsock run --libc, which needs nothing but the loader",
     "fastsock.violation": (
         'code that wrote to the descriptor without fastsock causes "bytes were written past fastsock"; '
         "otherwise run the same version of fastsock at both ends, and if you do, please report it"
@@ -315,9 +304,9 @@ def report(watched: Watched, command: Sequence[str]) -> str:
     """Returns the report as text."""
     said = [
         "",
-        f"fastsock doctor: {' '.join(command)}",
-        f"ran for {watched.seconds:.1f} s with fastsock in {len(watched.processes)} processes, "
-        f"exit status {watched.status}",
+        f"fastsock doctor: {shlex.join(command)}",
+        f"ran for {watched.seconds:.1f} s with fastsock in {len(watched.processes)} "
+        f"process{'' if len(watched.processes) == 1 else 'es'}, exit status {watched.status}",
     ]
     for pid, what in list(watched.processes.items())[:SHOWN]:
         said.append(f"    {pid} {what[:LONGEST]}")
@@ -327,9 +316,12 @@ def report(watched: Watched, command: Sequence[str]) -> str:
         said.append("settings: " + ", ".join(f"{name} ({origin})" for name, origin in watched.origins.items()))
     if not watched.processes:
         said.append(
-            "No process of the program loaded fastsock. If it starts Python with -I, -E or -S, remove these or "
-            "call fastsock.patch() in the program. If it uses another interpreter, install fastsock there. Static, "
-            "setuid and Go programs cannot use it."
+            textwrap.fill(
+                "No process of the program loaded fastsock. If it starts Python with -I, -E or -S, remove these or "
+                "call fastsock.patch() in the program. If it uses another interpreter, install fastsock there. Static, "
+                "setuid and Go programs cannot use it.",
+                80,
+            )
         )
     said.append(f"\nmoved to the ring: {_ends(len(watched.moved))}")
     said += _listed(watched.moved)
@@ -348,11 +340,17 @@ def report(watched: Watched, command: Sequence[str]) -> str:
         said += [f"       {value}" for value in values[:SHOWN]]
         if what in EVENT_ADVICE:
             said.append(_indented(f"-> {EVENT_ADVICE[what]}", 7))
-    if watched.loops:
-        said.append("event loops that fastsock does not support: " + ", ".join(watched.loops))
-        said.append(_indented("-> their connections stay on kernel TCP: use uvloop or asyncio's own loop", 7))
+    if watched.uncounted:
+        pids = ", ".join(map(str, watched.uncounted[:SHOWN])) + (", ..." if len(watched.uncounted) > SHOWN else "")
+        said.append(
+            textwrap.fill(
+                f"Ended by a signal or by os._exit: {pids}. Connections of theirs that stayed on kernel TCP and were "
+                f"open for less than {LOOK_SECONDS} s may be missing here.",
+                80,
+            )
+        )
     if not watched.moved and not watched.stayed and watched.processes:
-        said.append("The program made no TCP connection within this host. Did it do its work while it was watched?")
+        said.append("The program made no TCP connection within this host while it was watched.")
     return "\n".join(said)
 
 

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
-from fastsock._native.connection_info import COUNTERS
 from fastsock._native.control import (
     END_SHAPE,
     FLAGS,
@@ -31,6 +30,7 @@ from fastsock._native.control import (
     SEEN_SHAPE,
     VERSION,
 )
+from fastsock._native.libc_front import COUNTERS
 from fastsock.path_events import REASONS
 
 __all__ = ["COUNTERS", "VERSION", "Connection", "Process", "query"]
@@ -42,8 +42,8 @@ SEEN = struct.Struct(SEEN_SHAPE)
 PROCESS, ROLL, RING = LOOKS
 SEEN_PROCESS = struct.Struct(PROCESS_SHAPE)
 SEEN_END = struct.Struct(END_SHAPE)
-SENDS, RECEIVES, EXPOSED, LOOP_DRIVEN, ASLEEP, WAITS, FELL_BACK = FLAGS
-MARKS = {EXPOSED: "polled", LOOP_DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", FELL_BACK: "left"}
+SENDS, RECEIVES, LOOP_DRIVEN, ASLEEP, WAITS, FELL_BACK = FLAGS
+MARKS = {LOOP_DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", FELL_BACK: "left"}
 PATIENCE = 0.5
 """Seconds in which all processes must answer."""
 SO_PASSRIGHTS = 83
@@ -343,7 +343,7 @@ def _connections(one: _Answers, kernel: dict[int, _Kernel], owners: dict[tuple[s
             path=path,
             reason=reason,
             peer_pid=owners.get((known.peer, known.local)),
-            # On the ring, bytes in the kernel's queue are doorbell bytes.
+            # Once a direction has moved, nothing of it lies in the kernel.
             receive_queue=(end[5] if end is not None else 0) + (0 if flags & RECEIVES else known.receive_queue),
             send_queue=0 if flags & SENDS else known.send_queue,
             unconsumed=end[3] if end is not None else 0,

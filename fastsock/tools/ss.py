@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 import attrs
 
 from fastsock.tools import introspection
-from fastsock.tools.columns import Column, lines
+from fastsock.tools.columns import Column, left_out, lines
 
 __all__ = ["COLUMNS", "show", "table"]
 
 COLUMNS = (
     Column("STATE", "the kernel's state of the connection, as in ss(8)", right=False),
     Column("PATH", "ring: at least one direction is in shared memory; tcp: both are on kernel TCP", right=False),
-    Column("REASON", "ring: the directions that have moved; tcp: why it did not move (docs/reasons.md)", right=False),
-    Column("RECV-Q", "received bytes that the program has not read"),
-    Column("SEND-Q", "sent bytes that the kernel has not delivered; always 0 on the ring"),
-    Column("CREDITS", "messages that this end may send before the other end must read / maximum"),
-    Column("MSG-OUT", "messages sent on the ring: small sends share one, large sends need several"),
-    Column("MSG-IN", "messages received on the ring"),
-    Column("RUNG", "times that this end woke the sleeping other end, by a system call"),
-    Column("POLLS", "waits that polled memory first, with or without success"),
-    Column("LOCAL", "address and port of this end", right=False),
-    Column("PEER", "address and port of the other end", right=False),
+    Column(
+        "REASON",
+        "ring: the directions that have moved; tcp: why it did not move (docs/reasons.md)",
+        right=False,
+        shortens=True,
+    ),
+    Column("RECV-Q", "received bytes that the program has not read", goes=1),
+    Column("SEND-Q", "sent bytes that the kernel has not delivered; always 0 on the ring", goes=2),
+    Column("CREDITS", "messages that this end may send before the other end must read / maximum", goes=3),
+    Column("MSG-OUT", "messages sent on the ring: small sends share one, large sends need several", goes=5),
+    Column("MSG-IN", "messages received on the ring", goes=4),
+    Column("RUNG", "times that this end woke the sleeping other end, by a system call", goes=7),
+    Column("POLLS", "waits that polled memory first, with or without success", goes=8),
+    Column("LOCAL", "address and port of this end", right=False, shortens=True),
+    Column("PEER", "address and port of the other end", right=False, shortens=True),
     Column("PID", "the process of this end"),
-    Column("PEER-PID", "the process of the other end, if it uses fastsock"),
+    Column("PEER-PID", "the process of the other end, if it uses fastsock", goes=6),
     Column(
         "MARKS",
-        "polled: the program has called fileno() and may poll the descriptor; loop: an event loop handles the "
-        "connection; sleeps: the program waits for bytes; full: it waits for room; left: the connection goes back to "
-        "kernel TCP",
+        "loop: an event loop handles the connection; sleeps: the program waits for bytes; full: it waits for room; "
+        "left: the connection goes back to kernel TCP",
         right=False,
+        goes=9,
     ),
 )
 LONGEST = 120
@@ -41,32 +49,35 @@ LONGEST = 120
 
 
 def show(pids: set[int] | None, as_json: bool) -> int:
-    """Prints the connections. Returns 1 if `pids` are given and none of them answered, else 0. Raises OSError if
-    processes cannot be queried."""
+    """Prints the connections, on a terminal in lines that fit. Returns 1 if `pids` are given and none of them answered,
+    else 0. Raises OSError if processes cannot be queried."""
     processes = introspection.query(pids)
     if as_json:
         print(json.dumps([attrs.asdict(process) for process in processes], indent=2))
     else:
-        print("\n".join(table(processes)))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print("\n".join(table(processes, width)))
     return int(pids is not None and not processes)
 
 
-def table(processes: Sequence[introspection.Process]) -> list[str]:
-    """Returns the lines of the table: processes, then their connections."""
+def table(processes: Sequence[introspection.Process], width: int | None = None) -> list[str]:
+    """Returns the lines of the table, of at most `width` characters: processes, then their connections."""
     if not processes:
-        return ["none of your processes in this network namespace uses fastsock"]
+        return textwrap.wrap("none of your processes in this network namespace uses fastsock", width or 80)
     rows = [row(process, each) for process in processes for each in process.connections]
-    heads = [f"{process.pid}  {process.command[:LONGEST]}{_version(process)}" for process in processes]
-    return heads + (lines(COLUMNS, rows) if rows else [])
+    heads = [line for process in processes for line in _head(process, width)]
+    missing = left_out(COLUMNS, rows, width) if rows else []
+    note = f"({', '.join(missing)}: in a wider terminal, or with fastsock ss | cat)" if missing else ""
+    return heads + (lines(COLUMNS, rows, width) if rows else []) + textwrap.wrap(note, width or 80)
 
 
-def _version(process: introspection.Process) -> str:
-    """Returns a remark if the process uses another version of the protocol, else ""."""
+def _head(process: introspection.Process, width: int | None) -> list[str]:
+    """Returns a process's own lines: its command, and a remark if it uses another version of the protocol."""
+    own = f"{process.pid}  {process.command[:LONGEST]}"[:width]
     if process.protocol == introspection.VERSION:
-        return ""
-    return (
-        f"  (protocol version {process.protocol}, not {introspection.VERSION}: use the fastsock ss of its installation)"
-    )
+        return [own]
+    remark = f"protocol version {process.protocol}, not {introspection.VERSION}: use its installation's fastsock ss"
+    return [own, *textwrap.wrap(remark, width or LONGEST, initial_indent="    ", subsequent_indent="    ")]
 
 
 def row(process: introspection.Process, end: introspection.Connection) -> tuple[str, ...]:

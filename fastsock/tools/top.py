@@ -121,17 +121,11 @@ def tables(before: Sample, now: Sample) -> list[tuple[str, Sequence[Column], lis
             process.pid, now.processor.get(process.pid, 0.0)
         )
         moved = sum(end.path == "ring" for end in process.connections)
-        rows.append(
-            (
-                str(process.pid),
-                f"{100 * max(spent, 0.0) / seconds:.0f} %",
-                f"{100 * rate.polling:.0f} %",
-                str(moved),
-                str(len(process.connections) - moved),
-                *_shown(rate),
-                process.command[:60],
-            )
-        )
+        known = f"{100 * rate.polling:.0f} %", str(moved), str(len(process.connections) - moved), *_shown(rate)
+        if process.protocol != introspection.VERSION:
+            known = ("-",) * len(known)
+        cpu = f"{100 * max(spent, 0.0) / seconds:.0f} %"
+        rows.append((str(process.pid), cpu, *known, process.command[:60]))
         for end in process.connections:
             if end.counters:
                 then = ends.get((process.pid, end.inode), end)

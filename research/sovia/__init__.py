@@ -126,10 +126,8 @@ def rpc(system: str) -> Callable[[Any], dict[str, Any]]:
 
 
 def rpc_lines(system: str) -> tuple[Line, ...]:
-    # RPyC polls its descriptor before each receive, and so its connections need not move.
-    expect = None if system == "rpyc" else "ring"
     ways: tuple[tuple[str, Callable[[], tuple[Setup, Setup]]], ...] = (
-        (RING, lambda: free(expect=expect)), ("kernel TCP", apart), ("kernel TCP, one CPU", together),
+        (RING, free), ("kernel TCP", apart), ("kernel TCP, one CPU", together),
     )  # fmt: skip
     return tuple(Line(f"{system}, {way}", roles(ends, rpc(system))) for way, ends in ways)
 
@@ -157,8 +155,7 @@ FIG7 = Figure(
         *(Versus(f"{system}, fastsock", f"{system}, kernel TCP, one CPU") for system in RPC_SYSTEMS),
     ),
     slower="On one CPU nobody is woken on another processor, and a call is bound by the system's own Python code,"
-    " which then finds its data in one cache. rpyc polls its descriptor before each receive;"
-    " where that keeps its connections on kernel TCP, the page says so below.",
+    " which then finds its data in one cache. rpyc polls its descriptor before each receive.",
     log_x=False,
 )
 

@@ -195,15 +195,15 @@ INTERCEPTION = Figure(
     ),
     panels=(Panel("half_round_trip", "half round trip, s"),),
     said=(("Detours", "3 us for each round trip"),),
-    shows="`patch()` replaces the class before a program makes sockets; there is no jump in the call itself. What a"
-    " connection pays that stays on kernel TCP is a look at its state in each call.",
+    shows="`patch()` rewrites the slots through which loaded objects call the C library; there is no jump in the call"
+    " itself. What a connection pays that stays on kernel TCP is a look at its state in each call.",
     versus=(
         Versus("fastsock, patch()", "fastsock, its class named in the program"),
         Versus("kernel TCP, one CPU, patch() but never moved", "kernel TCP, one CPU"),
     ),
-    slower="The calls of a patched program go through fastsock's own functions, which look whether the connection is"
-    " theirs before they ask the kernel: some tens of nanoseconds for each call. The two ways on the ring run the same"
-    " code; a difference between them is noise.",
+    slower="The calls go through fastsock's functions, which look whether the connection is theirs before they ask the"
+    " kernel: some nanoseconds for each call. The two ways on the ring run the same code; a difference between them is"
+    " noise.",
 )
 
 APPLICATIONS = {

@@ -134,7 +134,7 @@ def serve_threads(listener: socket.socket, order: Order, role: Role) -> Report:
 
 
 def pick_class(kind: str) -> type[socket.socket]:
-    """What a program's `socket.socket` is: patched, or fastsock's class named in the program, or the stdlib's."""
+    """Returns the class that the program uses: the stdlib's, patched or not, or fastsock's without `patch()`."""
     if kind == "explicit":
         module = sys.modules["fastsock"]
         module.unpatch()
@@ -144,8 +144,8 @@ def pick_class(kind: str) -> type[socket.socket]:
 
 def drive_intercepted(address: Address, order: Order, role: Role) -> Report:
     """A ping-pong on a socket made by the class that the order names."""
-    patched = pick_class(order["class"])
-    with patched(socket.AF_INET, socket.SOCK_STREAM) as sock:
+    kind = pick_class(order["class"])
+    with kind(socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.connect(tuple(address))
         set_nodelay(sock)
         begin(sock, role)
@@ -158,8 +158,8 @@ def drive_intercepted(address: Address, order: Order, role: Role) -> Report:
 
 
 def serve_intercepted(listener: socket.socket, order: Order, role: Role) -> Report:
-    patched = pick_class(order["class"])
-    own = patched(listener.family, listener.type, fileno=os.dup(listener.fileno()))
+    kind = pick_class(order["class"])
+    own = kind(listener.family, listener.type, fileno=os.dup(listener.fileno()))
     with own, own.accept()[0] as sock:
         set_nodelay(sock)
         answer(sock, role)

@@ -17,7 +17,6 @@ import pytest
 from conformance.blocking.processes import Gate, forked
 from harness.pairs import (
     SECONDS,
-    KernelSocket,
     Pair,
     Task,
     listening,
@@ -26,6 +25,7 @@ from harness.pairs import (
     payload,
     read_exactly,
     read_to_eof,
+    taken_back,
 )
 from harness.processes import running, settle
 
@@ -73,7 +73,7 @@ def test_the_peer_is_killed_around_the_way_out(seed: int) -> None:
         received += read_exactly(near, chance.randrange(200_000))
         late = Task(killed_later, pid, chance.random() * 0.002)
         time.sleep(chance.random() * 0.002)
-        with KernelSocket(fileno=near.detach()) as raw:
+        with taken_back(near) as raw:
             late.result()
             at_least = struct.unpack("q", sent[:])[0]
             with contextlib.suppress(ConnectionResetError):
@@ -100,10 +100,9 @@ def test_a_stopped_peer(unread: int) -> None:
         os.kill(pid, signal.SIGSTOP)
         os.waitid(os.P_PID, pid, os.WSTOPPED)
         began = time.monotonic()
-        descriptor = near.detach()
+        raw = taken_back(near, SECONDS)
         assert time.monotonic() - began < 4
-        with KernelSocket(fileno=descriptor) as raw:
-            raw.settimeout(SECONDS)
+        with raw:
             assert read_exactly(raw, unread + 1) == payload(unread) + b"|"
             os.kill(pid, signal.SIGCONT)
             gate.open()
@@ -112,23 +111,15 @@ def test_a_stopped_peer(unread: int) -> None:
             assert read_to_eof(raw) == b""
 
 
-@pytest.fixture
-def patched() -> Iterator[None]:
-    fastsock.patch()
-    yield
-    fastsock.unpatch()
-
-
-def test_several_holders(patched: None, pair: Pair) -> None:
-    """A forked child passes the connection on; its parent goes on using it. (Patched, so that the parent's connection
-    thread answers again when the fork is over.)"""
+def test_several_holders(pair: Pair) -> None:
+    """A forked child gives the connection back to the kernel; its parent goes on using it."""
     near, far = pair
     far.sendall(b"onetwo")
     assert near.recv(3) == b"one"
     gate = Gate()
 
     def child() -> None:
-        raw = KernelSocket(fileno=near.detach())
+        raw = taken_back(near)
         assert read_exactly(raw, 3) == b"two"
         raw.sendall(b"from the child")
         gate.open()
@@ -146,7 +137,7 @@ def test_several_holders(patched: None, pair: Pair) -> None:
 
 
 def test_no_resources_for_a_bridge(pair: Pair) -> None:
-    """Then a detached connection stays on the ring, where it is found again, and passing on says so."""
+    """Then the connection stays on the ring, and is used as before."""
     near, far = pair
     far.sendall(b"unread")
     far.shutdown(socket.SHUT_WR)
@@ -155,10 +146,11 @@ def test_no_resources_for_a_bridge(pair: Pair) -> None:
     os.close(lowest)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
     try:
-        descriptor = near.detach()
+        again = taken_back(near)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    with fastsock.socket(fileno=descriptor) as again:
+    with again:
+        assert path_of(again) == ("ring" if pair.kind.startswith("ring") else "tcp")
         assert read_to_eof(again) == b"unread"
         again.sendall(b"answer")
         assert far.recv(100) == b"answer"
@@ -214,12 +206,11 @@ def test_a_bridge_needs_no_lock_of_the_allocator() -> None:
                 for _ in range(2):
                     threading.Thread(target=churn, args=(ctypes.byref(over),)).start()
                 try:
-                    detached = [near.detach() for near, far in pairs]
+                    out = [taken_back(near, SECONDS) for near, far in pairs]
                 finally:
                     over.value = 1
-                for number, fd in zip(numbers, detached):
-                    with KernelSocket(fileno=fd) as raw:
-                        raw.settimeout(SECONDS)
+                for number, raw in zip(numbers, out):
+                    with raw:
                         assert read_to_eof(raw) == payload(30_000, number)
 
         for start in range(0, 60, 6):

@@ -13,26 +13,19 @@ import os
 import re
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
 import fastsock
-from fastsock._native import control, forking
-from harness.pairs import FUTEX, SECONDS, KernelSocket, bind_beside, state_of, until
-
-LATER_IN_3_12 = pytest.mark.skipif(
-    sys.version_info >= (3, 12),
-    reason="os.fork warns of threads: without patch() the connection thread runs again with the next operation only",
-)
+from fastsock import path_events
+from fastsock._native import control, libc_front
+from harness.pairs import FUTEX, SECONDS, KernelSocket, bind_beside, make_pair, state_of, until
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 MAGIC = int.from_bytes(b"fastsock", "little")
-VERSION = 6
+VERSION = 7
 HELLO = struct.Struct("=QIIQ16s")  # magic, version, reuse, size, id
 REQUEST = struct.Struct("=QII16s")  # magic, version, side, id
 ASK_MAGIC = int.from_bytes(b"fs-ask-1", "little")
@@ -42,9 +35,9 @@ LINE = 64
 SPARES = 2 * 4456448  # bytes of the spare parts of an arena
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
-DATA, OOB = 1, 2
+DATA = 1
 INLINED, SEALED, OPEN = 1, 2, 3
-ASLEEP, EXPOSED, GONE, SET_ASLEEP = 1, 2, 4, 16
+ASLEEP, SET_ASLEEP, GONE = 1, 2, 4
 FIN, RESET, BACK = 1 << 32, 2 << 32, 3 << 32
 READY, LEFT, TOO_LATE = 1, 2, 3
 GO_ON, RETURNING, REFUSED = 1, 2, 3
@@ -55,10 +48,9 @@ REGION = {"magic": (0, 8), "version": (8, 4), "window": (12, 4), "slots": (16, 4
           "arena": (24, 4), "kind": (28, 4), "wakeup": (64, 4), "done0": (68, 4), "done1": (72, 4),
           "asks0": (80, 8), "asks1": (88, 8), "set0": (96, 8), "set1": (104, 8),
           "asks_else0": (112, 8), "asks_else1": (120, 8)}  # fmt: skip
-HALF = {"fin": (0, 8), "switch_at": (8, 8), "credit_wait": (16, 4), "rung": (20, 4), "processor": (24, 4),
-        "returned": (28, 4), "ringing": (32, 4), "limited": (36, 4), "urgent": (40, 8), "credit_futex": (48, 4),
-        "acked": (64, 4), "doorbell": (68, 4), "heard": (72, 4), "ready": (76, 4), "finack": (80, 4),
-        "limit": (84, 4), "settled": (88, 4), "futex": (92, 4), "seen": (128, 4)}  # fmt: skip
+HALF = {"fin": (0, 8), "switch_at": (8, 8), "credit_wait": (16, 4), "processor": (20, 4), "returned": (24, 4),
+        "limited": (28, 4), "credit_futex": (32, 4), "acked": (64, 4), "doorbell": (68, 4), "ready": (72, 4),
+        "finack": (76, 4), "limit": (80, 4), "settled": (84, 4), "futex": (88, 4), "seen": (128, 4)}  # fmt: skip
 HALF_SIZE = 3 * LINE
 
 
@@ -356,7 +348,9 @@ def on_ring(publishes: bool) -> Iterator[Peer]:
 
 
 def events(caplog: Any, name: str) -> list[str]:
-    """The texts of the events called ``name`` on the logger "fastsock", without terminal colours."""
+    """The texts of the events called ``name`` on the logger "fastsock", without terminal colours. All that happened are
+    told: a thread does it, which is waited for."""
+    path_events._tell_rest()
     texts = [re.sub(r"\x1b\[[0-9;]*m", "", r.getMessage()) for r in caplog.records if r.name == "fastsock"]
     return [text for text in texts if re.search(rf"\b{re.escape(name)}\b", text)]
 
@@ -377,8 +371,11 @@ def holdings() -> tuple[int, int]:
 
 
 def holdings_at_rest() -> tuple[int, int]:
-    """`holdings`, for a comparison: once nothing of earlier tests is to be collected any more, and the threads that
-    close what visitors left are through with it."""
+    """`holdings`, for a comparison: once what a process makes once is there, nothing of earlier tests is to be
+    collected any more, and the threads that close what visitors left are through with it."""
+    with make_pair("ring") as (near, _), contextlib.suppress(TimeoutError):
+        near.settimeout(0.001)
+        near.recv(1)
     gc.collect()
     seen = [holdings()]
     while len(seen) < 4 or len(set(seen[-4:])) > 1:
@@ -435,12 +432,18 @@ NOBODY = 65534
 """Another user's id."""
 
 
+def leave_connections() -> None:
+    """In a forked child, which has no part in this process's connections from now on."""
+    for connection in libc_front.connections():
+        os.close(connection.fd)
+
+
 def forked_child(function: Callable[[], None]) -> int:
     """Starts `function` in a child and returns its process id."""
     pid = os.fork()
     if pid == 0:
         try:
-            forking.before_exit()  # the child has no part in this process's connections
+            leave_connections()
             function()
         finally:
             os._exit(0)

@@ -7,6 +7,7 @@ it, so that the kernel kind says what TCP does whether or not fastsock is there.
 
 import contextlib
 import errno
+import fcntl
 import importlib
 import os
 import platform
@@ -15,6 +16,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -64,7 +66,7 @@ KINDS = {
     "kernel": Kind(),
     "ring": Kind(True, True, {"move_after": 0}, moved=True, moves=True),
     "ring-nopoll": Kind(True, True, {"move_after": 0, "poll_us": 0}, moved=True, moves=True),
-    "midstream": Kind(True, True, {"move_after": 2, "move_polled": 1}, moves=True),
+    "midstream": Kind(True, True, {"move_after": 2}, moves=True),
     "one-sided": Kind(True, False, {"move_after": 0}),
 }
 
@@ -91,10 +93,28 @@ def configured(kind: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def path_of(sock: socket.socket) -> str:
-    """``"ring"`` or ``"tcp"``; a stdlib socket is always on tcp."""
-    if type(sock) is KernelSocket:
+    """``"ring"`` or ``"tcp"``."""
+    if "fastsock" not in sys.modules:
         return "tcp"
     return importlib.import_module("fastsock").path_of(sock).path
+
+
+def standing(sock: socket.socket) -> Any:
+    """How its connection stands (`libc_front.standing`); None if fastsock does not serve it."""
+    return importlib.import_module("fastsock._native.libc_front").standing(sock.fileno())
+
+
+def described(sock: socket.socket, what: str) -> Any:
+    """A part of its connection's state (`libc_front.describe`); None where there is none."""
+    state = importlib.import_module("fastsock._native.libc_front").describe(sock.fileno())
+    return state.get(what) if state else None
+
+
+def inside(sock: socket.socket) -> dict[str, Any]:
+    """The state of a connection that fastsock serves (libc_front.describe)."""
+    state: dict[str, Any] | None = importlib.import_module("fastsock._native.libc_front").describe(sock.fileno())
+    assert state is not None
+    return state
 
 
 @dataclass
@@ -272,16 +292,22 @@ def deadline(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, previous)
 
 
-def number_of(sock: socket.socket) -> int:
-    """Its number, which is not handed out by this."""
-    return KernelSocket.fileno(sock)
+def taken_back(sock: socket.socket, timeout: float | None = None) -> socket.socket:
+    """Its descriptor, whose connection goes back to the kernel for good: only the kernel can send SIGIO, which it is
+    asked for."""
+    raw = KernelSocket(fileno=sock.detach())
+    flags = fcntl.fcntl(raw, fcntl.F_GETFL)
+    fcntl.fcntl(raw, fcntl.F_SETFL, flags | os.O_ASYNC)
+    fcntl.fcntl(raw, fcntl.F_SETFL, flags)
+    raw.settimeout(timeout)
+    return raw
 
 
 def socket_at(number: int, make: Callable[[], socket.socket], stack: contextlib.ExitStack) -> socket.socket:
     """A new socket that has this number, which was closed. (A thread of ours may have it for a moment.)"""
     for _ in range(100):
         sock = stack.enter_context(make())
-        if number_of(sock) == number:
+        if sock.fileno() == number:
             return sock
         time.sleep(0.01)
     raise AssertionError(f"somebody has taken the number {number}")

@@ -10,7 +10,6 @@ import struct
 import pytest
 from harness.hostile_peer import (
     HELLO,
-    LATER_IN_3_12,
     MAGIC,
     NOBODY,
     VERSION,
@@ -24,7 +23,6 @@ from harness.hostile_peer import (
 from harness.pairs import SECONDS, KernelSocket, listening, until
 
 import fastsock
-from fastsock._native import registry
 
 pytestmark = pytest.mark.usefixtures("bounded")
 
@@ -42,7 +40,6 @@ def test_name_held_by_somebody_else_leaves_kernel_tcp():
         peer.chat()
 
 
-@LATER_IN_3_12
 @pytest.mark.parametrize("trust", ["user", "user,50001"])
 def test_visitor_of_another_user_is_not_answered(trust, caplog):
     """It is sent away, and whoever comes next is met. Where the tests may not become another user, every visitor
@@ -70,7 +67,6 @@ def test_visitor_of_another_user_is_not_answered(trust, caplog):
         assert not violations(caplog)
 
 
-@LATER_IN_3_12
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize("trust", TRUSTS)
 def test_another_user_may_hold_a_name_but_gets_nothing_there(trust: str) -> None:
@@ -107,8 +103,6 @@ def test_another_user_may_hold_a_name_but_gets_nothing_there(trust: str) -> None
 
 def strangers_proof(kind: str, peer: Peer, stack: contextlib.ExitStack) -> socket.socket:
     """A socket that is not the peer's end, however much it looks like it."""
-    if kind == "the other end":
-        return stack.enter_context(KernelSocket(fileno=os.dup(KernelSocket.fileno(peer.victim))))
     if kind == "udp with the same names":
         proof = stack.enter_context(KernelSocket(socket.AF_INET, socket.SOCK_DGRAM))
         proof.bind(peer.tcp.getsockname())
@@ -122,9 +116,7 @@ def strangers_proof(kind: str, peer: Peer, stack: contextlib.ExitStack) -> socke
 
 
 @pytest.mark.parametrize("trust", TRUSTS)
-@pytest.mark.parametrize(
-    "kind", ["the other end", "udp with the same names", "a connection of its own", "no connection"]
-)
+@pytest.mark.parametrize("kind", ["udp with the same names", "a connection of its own", "no connection"])
 def test_only_the_other_end_of_the_connection_is_met(kind: str, trust: str, caplog: pytest.LogCaptureFixture) -> None:
     """Whoever came is sent away, and the true peer is met."""
     with fastsock.configure(trust=trust), hostile() as peer:
@@ -200,7 +192,6 @@ def test_the_same_names_in_another_network_are_no_proof() -> None:
         assert not peer.answered()
 
 
-@LATER_IN_3_12
 @pytest.mark.parametrize("trust", ["any", f"user,{NOBODY}"])
 def test_who_is_trusted_may_come_but_for_its_own_connection_only(trust: str, caplog: pytest.LogCaptureFixture) -> None:
     """Another user that is not the peer neither meets nor harms the connection."""
@@ -229,14 +220,3 @@ def test_who_is_trusted_may_come_but_for_its_own_connection_only(trust: str, cap
         peer.post()
         assert peer.victim.recv(4) == b"ring"
         assert not violations(caplog)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
-def test_the_kernel_says_whose_a_connection_is(host: str) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with KernelSocket(family) as listener, KernelSocket(family) as near:
-        listener.bind((host, 0))
-        listener.listen(1)
-        near.connect(listener.getsockname())
-        assert registry.owner_of_peer(near.fileno()) == os.geteuid()
-        assert registry.owner_of_peer(listener.fileno()) is None

@@ -95,15 +95,14 @@ def test_users_meet_who_trust_each_other(user: int, trust: str, other: int, othe
 FALLS_BACK = (
     USERS
     + """
-from fastsock import observability
-observability.recorder = lambda what, values: say(what) if what == "fastsock.bridge" else None
 with listening() as listener:
     say(listener.getsockname()[1])
     end = listener.accept()[0]
 settle(end, leads=False)
 told()
-with KernelSocket(fileno=end.detach()) as kernel:
-    say(len(read_exactly(kernel, 50000)))
+peer = end.getpeername()
+with taken_back(end) as kernel:
+    say(len(read_exactly(kernel, 50000)) if kernel.getpeername() == peer else "a bridge")
     kernel.sendall(b"kernel")
 """
 )

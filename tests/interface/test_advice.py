@@ -66,12 +66,12 @@ def test_a_python_program_without_fastsock_is_named_where_that_helps(reason):
 @pytest.mark.parametrize(
     ("reason", "other", "says"),
     [
-        (Reason.PEER, Reason.POLLED, "(pid 9), refused: descriptor may be polled. For that end: Nothing to do"),
+        (Reason.PEER, Reason.OPTION, "(pid 9), refused: unsupported socket option. For that end: The socket has"),
         (Reason.UNPAID, Reason.EXCLUDED, "(pid 9), refused: address or port excluded. For that end: ports_allowed"),
         (Reason.SEEKING, Reason.DETACHED, "(pid 9), refused: descriptor detached. For that end: Nothing to do"),
         (Reason.PEER, "", "gunicorn app:app (pid 9), has fastsock but did not answer"),
         (Reason.PEER, Reason.PEER, "gunicorn app:app (pid 9), has fastsock but did not answer"),
-        (Reason.POLLED, Reason.POLLED, "Nothing to do: the program waits"),
+        (Reason.DETACHED, Reason.DETACHED, "Nothing to do: the connection became"),
         (Reason.SEEKING, "", "Nothing to do: the connection was still looking"),
     ],
 )

@@ -71,7 +71,6 @@ SAID = [
     (["bench", "--seconds", "-1"], {}, 2, "fastsock: argument --seconds: ", ""),
     (["ss", "1.5"], {}, 2, "fastsock: argument PID: must be a whole number above 0, not '1.5'", ""),
     (["ss", "--jso"], {}, 2, "fastsock: unrecognized arguments: --jso; see fastsock ", ""),
-    (["doctor", "app.py"], {}, 2, "fastsock: unrecognized arguments: app.py; see fastsock ", ""),
     (["walk"], {}, 2, "fastsock: argument COMMAND: invalid choice: 'walk'", ""),
     ([], {}, 2, "fastsock: no command given; see fastsock --help", ""),
     (["run"], {}, 2, "fastsock: run needs a program: a script, -m MODULE, -c CODE or a command; see", ""),
@@ -83,18 +82,23 @@ SAID = [
     (["ss", "x"], {}, 2, "fastsock: argument PID: must be a whole number above 0, not 'x'", ""),
     (["top", "--interval"], {}, 2, "fastsock: argument --interval: expected one argument", ""),
     (["bench", "--seconds", "0"], {}, 2, "fastsock: argument --seconds: must be a number of seconds above 0", ""),
-    (["doctor", "--"], {}, 2, "fastsock: doctor -- needs a command", ""),
+    (["doctor", "--"], {}, 2, "fastsock: doctor needs a program: a script, -m MODULE, -c CODE or a command; see", ""),
+    (["doctor", "-m"], {}, 2, "fastsock: -m needs a module", ""),
+    (["doctor", "--jso", "app.py"], {}, 2, "fastsock: unrecognized arguments: --jso; see fastsock ", ""),
     (["doctor", "--json=1"], {}, 2, "fastsock: argument --json: ignored explicit argument '1'", ""),
     (["--version"], {}, 0, "", f"fastsock {version('fastsock')}\n"),
     (["run", "-h", "program.py"], {}, 0, "", "usage: fastsock run "),
-    (["doctor", "--", "app.py"], {}, 127,
-     "fastsock: app.py is not executable; for a Python program: fastsock doctor -- python app.py", ""),
-    (["doctor", "--", "tool"], {}, 127,
-     "fastsock: tool is a file in this folder, not a command: fastsock doctor -- ./tool", ""),
-    (["doctor", "--", "gone.py"], {}, 127,
-     "fastsock: gone.py does not start: No such file or directory; for a Python program", ""),
-    (["doctor", "--", "/no/such/tool"], {}, 127,
-     "fastsock: /no/such/tool does not start: No such file or directory", ""),
+    (["doctor", "-c", "print(1)"], {}, 0, "", "1\n"),
+    (["doctor", "-m", "platform"], {}, 0, "", "Linux"),
+    (["doctor", "app.py", "--json"], {}, 0, "", "['app.py', '--json']\n"),
+    (["doctor", "--json", "--", "app.py"], {}, 0, "", "['app.py']\n"),
+    (["doctor", "./app.py"], {}, 0, "", "['./app.py']\n"),
+    (["doctor", "tool"], {}, 0, "", "tool\n"),
+    (["doctor", "tool", "-x"], {}, 0, "", "tool\n"),
+    (["doctor", "echo", "-n", "1"], {}, 0, "", "1"),
+    (["doctor", "gone.py"], {}, 2, "", ""),
+    (["doctor", "--", "gone"], {}, 127, "fastsock: gone: command not found", ""),
+    (["doctor", "--", "/no/such/tool"], {}, 127, "fastsock: /no/such/tool: no such file or directory", ""),
     (["run", "--stats", "/nonexistent/x", "-c", "print(1)"], {}, 2,
      "fastsock: argument --stats: /nonexistent/x cannot be written: the folder /nonexistent does not exist", ""),
     (["run", "--stats", "/", "-c", "print(1)"], {}, 2, "fastsock: argument --stats: / is a folder", ""),
@@ -110,15 +114,15 @@ SAID = [
 
 @pytest.mark.parametrize(("words", "variables", "status", "line", "shown"), SAID)
 def test_one_line_says_it(tmp_path, words, variables, status, line, shown):
-    (tmp_path / "app.py").write_text("")
-    (tmp_path / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "app.py").write_text("import sys; print(sys.argv)")
+    (tmp_path / "tool").write_text("#!/bin/sh\necho tool\n")
     (tmp_path / "tool").chmod(0o755)
     done = ended(words, variables, tmp_path)
     said = [each for each in done.stderr.splitlines() if each.startswith("fastsock: ")]
     assert "Traceback" not in done.stderr
     assert [each[: len(line)] for each in said] == ([line] if line else []), done.stderr
     assert shown in done.stdout
-    if status == 2:
+    if status == 2 and line:
         assert (done.stdout, len(done.stderr.splitlines())) == ("", 1)
     if words is QUICK and status == 0:
         assert done.returncode in (0, 1)  # 1: a slice was too short for its connection to move

@@ -1,7 +1,6 @@
 """Why a connection is on kernel TCP: each reason there is, recorded in `path_of` and counted in `stats`."""
 
 import contextlib
-import errno
 import os
 import pathlib
 import socket
@@ -15,11 +14,11 @@ from conformance.blocking.processes import Gate, forked
 from harness.hostile_peer import Peer, drop_parked, hostile, mapped_regions
 from harness.hosts import two_hosts
 from harness.pairs import SECONDS, KernelSocket, Pair, listening, path_of, read_exactly, until
-from harness.processes import PRELUDE, Process, connect, ended, running
+from harness.processes import PRELUDE, Process, connect, ended
 
 import fastsock
 from fastsock import Path, config
-from fastsock._native import control, registry
+from fastsock._native import control, libc_front
 
 pytestmark = pytest.mark.usefixtures("bounded")
 
@@ -51,50 +50,9 @@ def reasons(pair: Pair) -> list[str]:
 
 
 def test_too_few_operations():
-    with pair_of(move_after=8) as pair:
-        exchange(pair, 3)  # three sends and three receives each
+    with pair_of(move_after=20) as pair:
+        exchange(pair, 3)  # three sends and three receives each; a connect with a timeout asks for its result
         assert reasons(pair) == ["too few operations"] * 2
-        exchange(pair)
-        pair.check_path()
-
-
-def test_a_half_close_that_another_thread_is_about_to_make():
-    """It found no region where the end of the stream belongs, and the kernel's alone would be a death on the ring."""
-    with pair_of(move_after=0) as pair:
-        near, far = pair
-        near._endpoint.shutdown(False, True)  # what socket.shutdown does first; another thread's calls come in between
-
-        def decided() -> bool:
-            exchange(pair, 1)
-            return fastsock.path_of(near) != Path("tcp", "looking for the peer")
-
-        until(decided, "its path is decided")
-        assert fastsock.path_of(near) == Path("tcp", "ended before it could move")
-        far.sendall(b"unread")
-        KernelSocket.shutdown(near, socket.SHUT_WR)
-        assert far.recv(1) == b""
-        far.sendall(b" so far")
-        assert read_exactly(near, 13) == b"unread so far"
-
-
-@pytest.mark.parametrize("ends", [[0], [1], [0, 1]])
-def test_a_descriptor_that_may_be_polled(ends):
-    """It pays as many system calls for doorbell bytes as for TCP: by default the connection stays there."""
-    with pair_of() as pair:
-        for end in ends:
-            tuple(pair)[end].fileno()
-
-        def decided() -> bool:
-            exchange(pair, 1)
-            return "descriptor may be polled" in reasons(pair)
-
-        until(decided, "its path is decided")
-
-
-@pytest.mark.parametrize("settings", [{"move_polled": True}, {"move_after": 0}], ids=str)
-def test_a_descriptor_that_may_be_polled_moves_if_wanted(settings):
-    with pair_of(**settings) as pair:
-        pair.near.fileno()
         exchange(pair)
         pair.check_path()
 
@@ -115,9 +73,9 @@ def test_short_sessions_look_for_their_peer_later():
 
         until(known, "the service is known for short sessions")
         with session() as pair:
-            before = fastsock.stats().fallback_reasons["sessions too short to pay"]
             exchange(pair, 10)
             assert reasons(pair) == ["sessions too short to pay"] * 2
+            before = fastsock.stats().fallback_reasons["sessions too short to pay"]
             pair.check_path()
             assert fastsock.stats().fallback_reasons.get("sessions too short to pay", 0) == before - 2
         for _ in range(50):  # so many that the short ones are forgotten
@@ -127,24 +85,6 @@ def test_short_sessions_look_for_their_peer_later():
             exchange(pair, 8)
             # Where sessions are long they begin to look at once again.
             assert "sessions too short to pay" not in [fastsock.path_of(sock).reason for sock in pair]
-
-
-def test_ended_while_it_looked():
-    """The kernel connection is gone by the time the region has come."""
-
-    class Ended:
-        """In place of a loop's queue, which is told before the endpoint attaches."""
-
-        @staticmethod
-        def admit(endpoint: object) -> None:
-            raise OSError(errno.ENOTCONN, "the connection is being closed")
-
-        dismiss = staticmethod(bool)
-
-    with pair_of(move_after=0) as pair:
-        for sock in pair:
-            sock._endpoint.queue = Ended
-        until(lambda: exchange(pair, 4) or "ended before it could move" in reasons(pair), "a region comes")
 
 
 @pytest.mark.parametrize("publishes", [True, False])
@@ -206,7 +146,7 @@ def test_memory_cap_of_the_one_who_is_sent_the_region():
         for _ in range(20):
             peer.chat()
             time.sleep(0.001)
-        assert peer.region["wakeup"] == 0 or not peer.victim._endpoint.attached
+        assert peer.region["wakeup"] == 0 or not libc_front.describe(peer.victim.fileno())["attached"]
         assert fastsock.path_of(peer.victim).path == "tcp"
 
 
@@ -265,30 +205,20 @@ def test_which_addresses_are_local():
     for text, local in (("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("192.0.2.1", False),
                         ("2001:db8::1", False)):  # fmt: skip
         address = ip_address(text)
-        assert registry.is_local_address((b"" if address.version == 6 else config.MAPPED) + address.packed) is local, (
-            text
-        )
+        assert (
+            libc_front.is_local_address((b"" if address.version == 6 else config.MAPPED) + address.packed) is local
+        ), text
 
 
-@pytest.mark.parametrize("option", [(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1), (socket.SOL_SOCKET, 60, 1)],
-                         ids=["SO_RCVLOWAT", "SO_ZEROCOPY"])  # fmt: skip
+@pytest.mark.parametrize("option", [(socket.SO_RCVLOWAT, 2), (60, 1), (42, 0)],
+                         ids=["SO_RCVLOWAT", "SO_ZEROCOPY", "SO_PEEK_OFF"])  # fmt: skip
 def test_option_that_the_ring_cannot_honour(option):
     with pair_of(move_after=0) as pair:
-        pair.near.setsockopt(*option)
+        with contextlib.suppress(OSError):  # TCP has SO_PEEK_OFF in new kernels
+            pair.near.setsockopt(socket.SOL_SOCKET, *option)
         exchange(pair)
         assert fastsock.path_of(pair.near) == Path("tcp", "unsupported socket option")
         assert path_of(pair.far) == "tcp"
-
-
-def test_detached():
-    with pair_of(move_after=8) as pair:
-        counted = fastsock.stats().fallback_reasons.get("descriptor detached", 0)
-        exchange(pair, 1)
-        with KernelSocket(fileno=pair.near.detach()) as near:
-            near.settimeout(None)
-            exchange(Pair(near, pair.far, "kernel"))
-            assert path_of(pair.far) == "tcp"
-        assert fastsock.stats().fallback_reasons["descriptor detached"] == counted + 1
 
 
 def test_shared_with_another_process():
@@ -333,30 +263,5 @@ def test_expired_name_does_not_mix_two_connections():
             second.say_hello([memfd])
             until(second.answered, "the connection thread takes the region")
             first.chat()
-            assert not first.victim._endpoint.attached, "it took the other connection's region"
+            assert not libc_front.describe(first.victim.fileno())["attached"], "it took the other connection's region"
             until(second.victim_consents, "the right connection takes it")
-
-
-def test_accept_queue_is_bounded_by_the_backlog():
-    """Regions that no connection has taken yet: 128 of them, or the backlog if that is more."""
-    source = """
-    from harness.hostile_peer import Peer
-    listeners = listening(backlog=140)
-    answers = []
-    with fastsock.configure(move_after=0):
-        peers = []
-        for _ in range(145):
-            peer = Peer(False)
-            peers.append(peer)
-            peer.knock()
-            memfd = peer.make_region()
-            peer.say_hello([memfd])
-            os.close(memfd)
-            answers.append(peer.control.recv(1) or b"taken")
-    assert set(answers[:140]) == {b"taken"}, answers
-    assert set(answers[140:]) == {b"?"}, answers
-    peers[0].chat()
-    say("bounded")
-    """
-    with running(source) as program:
-        assert program.line() == "bounded"

@@ -38,11 +38,10 @@ print(json.dumps({
 """
 
 PATCHED = """
-import _socket, json, multiprocessing, os, socket, subprocess, sys
+import json, multiprocessing, os, subprocess, sys
 def patched():
-    return socket.socket.__base__ is not _socket.socket
+    return "fastsock" in sys.modules and sys.modules["fastsock"].is_patched()
 """
-"""Whether a process is patched, seen without asking fastsock."""
 
 MULTIPROCESSING = """
 class Question:
@@ -316,6 +315,34 @@ class TestSitecustomize:
         twice = [*plain.stdout.splitlines()[:-1], *plain.stdout.splitlines()]
         assert (ours.returncode, ours.stdout.splitlines()) == (plain.returncode, twice)
         assert ours.stderr == plain.stderr * 2
+
+
+class TestBelowTheCLibrary:
+    """`run --libc` preloads the library and nothing else; `patch()` in such a program gives loops their transports."""
+
+    def test_patch_adds_the_transports(self, execute, program):
+        path = program("""
+            import asyncio, sys
+            print("fastsock" in sys.modules, "libfastsock.so" in open("/proc/self/maps").read())
+            import fastsock
+
+            async def kind():
+                done = asyncio.Event()
+                async def serve(reader, writer):
+                    writer.close()
+                    done.set()
+                server = await asyncio.start_server(serve, "127.0.0.1", 0)
+                _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+                await done.wait()
+                writer.close()
+                return type(writer.transport).__module__.partition(".")[0]
+
+            for call in (lambda: None, fastsock.patch, fastsock.unpatch):
+                call()
+                print(fastsock.is_patched(), asyncio.run(kind()))
+            """)
+        expected = "False True\nFalse asyncio\nTrue fastsock\nFalse asyncio\n"
+        assert outcome(execute([*RUN, "--libc", path])) == (0, expected, "")
 
 
 class TestErrors:

@@ -17,14 +17,13 @@ from harness.processes import connect
 
 import fastsock
 from fastsock import SettingError, Settings, config
+from fastsock._native import libc_front
 
 # name: a value other than the default, as a keyword and as a variable's text
 VALUES: dict[str, tuple[Any, str]] = {
     "enabled": (False, "0"),
     "poll_us": (7, "7"),
     "move_after": (3, "3"),
-    "move_polled": (True, "1"),
-    "libc": (True, "1"),
     "_meeting_ms": (5, "5"),
     "window": (64, "64"),
     "ack_threshold": (5, "5"),
@@ -253,7 +252,7 @@ def test_recycled_region_has_the_geometry_of_the_settings():
     drop_parked()
     for settings, expected in (({}, 32), ({"window": 8, "ack_threshold": 2}, 8), ({}, 32)):
         with fastsock.configure(**settings), make_pair("ring") as pair:
-            assert [sock._endpoint.window for sock in pair] == [expected] * 2
+            assert [libc_front.describe(sock.fileno())["window"] for sock in pair] == [expected] * 2
 
 
 def ping_pong(pair: Pair) -> None:
@@ -310,26 +309,38 @@ def test_meeting_ms():
     with (
         fastsock.configure(move_after=0, _meeting_ms=10_000),
         listening() as listener,
-        connect(listener.getsockname()[1]) as near,
-        listener.accept()[0] as far,
+        fastsock.socket() as near,
     ):
+        near.connect(listener.getsockname())  # it waits there: with a timeout it would ask for an error, an operation
+        far = listener.accept()[0]
         received = Task(far.recv, 10)
         near.sendall(b"first byte")
         assert received.result() == b"first byte"
         assert fastsock.path_of(near) == fastsock.Path("ring", "sending")
         assert fastsock.path_of(far) == fastsock.Path("ring", "receiving")
+        far.close()
 
 
 def test_meeting_ms_is_no_longer_than_it_says():
     with (
         fastsock.configure(move_after=0, _meeting_ms=100),
         listening() as listener,
-        connect(listener.getsockname()[1]) as near,
+        fastsock.socket() as near,
     ):
+        near.connect(listener.getsockname())
         began = time.monotonic()
         for _ in range(1000):
             near.sendall(b"nobody has accepted")
         assert 0.1 < time.monotonic() - began < 5
+
+
+def test_meeting_ms_is_not_spent_on_a_peer_that_has_ended():
+    with fastsock.configure(move_after=0, _meeting_ms=10_000), listening() as listener:
+        connect(listener.getsockname()[1]).close()
+        with listener.accept()[0] as far:
+            began = time.monotonic()
+            far.shutdown(socket.SHUT_WR)
+            assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from harness.pairs import until
 from harness.processes import ended, running
 
+from fastsock.path_events import REASONS
 from fastsock.tools import checks, introspection, quickbench, ss, top
 from interface.test_introspection import IDLE, PAIR
 
@@ -57,6 +58,60 @@ def test_ss_as_json():
     assert process["pid"] == program.pid
     assert {end["path"] for end in process["connections"]} == {"ring"}
     assert set(process["connections"][0]["counters"]) == set(introspection.COUNTERS)
+
+
+def of_process(command, ends, protocol=introspection.VERSION):
+    gone = dict.fromkeys(introspection.COUNTERS, 10**12)
+    return introspection.Process(
+        pid=4194304, command=command, protocol=protocol, gone=gone, names=0, connections=tuple(ends)
+    )
+
+
+def end(local, peer, reason, moved):
+    return introspection.Connection(
+        inode=1, local=local, peer=peer, state="CLOSE-WAIT", path="ring" if moved else "tcp", reason=reason,
+        peer_pid=4194303, receive_queue=10**9, send_queue=10**7, unconsumed=3, credits=30 if moved else None, window=32,
+        marks=tuple(introspection.MARKS.values()),
+        counters=dict.fromkeys(introspection.COUNTERS, 10**10) if moved else {},
+    )  # fmt: skip
+
+
+V6 = "[2001:db8:1234:5678:9abc:def0:1234:5678]"
+WIDE = {
+    "short": of_process("redis-server", [end("127.0.0.1:1", "127.0.0.1:2", "sending", True)]),
+    "ring": of_process("x" * 300, [end(f"{V6}:65535", f"{V6}:65534", "both directions", True)]),
+    "tcp": of_process("x" * 300, [end(f"{V6}:65535", f"{V6}:65534", max(REASONS, key=len), False)]),
+    "no connection": of_process("python app.py", []),
+    "another version": of_process("python app.py", [], protocol=1),
+}
+ESSENTIAL = {"ss": ["PATH", "REASON", "LOCAL", "PEER", "PID"], "top": ["pid", "ring", "tcp", "sent/s", "command"]}
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+@pytest.mark.parametrize("process", WIDE)
+@pytest.mark.parametrize("command", ESSENTIAL)
+def test_a_table_fits_the_terminal_and_tells_what_is_missing(command, process, width):
+    one = WIDE[process]
+    now = top.Sample(2.0, (one,), {one.pid: 1.0})
+    before = top.Sample(1.0, (one,), {one.pid: 0.5})
+    drawn = {"ss": lambda width: ss.table([one], width), "top": lambda width: top.drawn(before, now, width)}[command]
+    said = drawn(width)
+    assert max(map(len, said)) <= width
+    if command == "top" or one.connections:
+        heads = said[1].split()
+        assert [head for head in ESSENTIAL[command] if head not in heads] == []
+    if command == "ss" and one.connections:
+        note = " ".join(said[3:])
+        assert [column.head for column in ss.COLUMNS if column.head not in heads and column.head not in note] == []
+        assert bool(note) == (len(heads) < len(ss.COLUMNS))
+        assert ":6553" in said[2] or process == "short"  # the ports are to be seen
+    everything = "\n".join(drawn(None))
+    for each in one.connections if command == "ss" else ():
+        assert each.local in everything
+        assert each.reason in everything
+    if command == "top":  # nothing is known of one that speaks another version
+        assert (said[2].split()[3:6] == ["-"] * 3) == (one.protocol == 1), said
+    assert ("protocol version 1" in " ".join(said)) == (command == "ss" and one.protocol == 1)
 
 
 # ---- top ---------------------------------------------------------------------------------------------------

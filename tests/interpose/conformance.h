@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -58,10 +59,13 @@ void ends(int a, int b);
 void resets(int a, int b);
 void polls(int a, int b);
 void epolls(int a, int b);
+void late(int a, int b);
 void hangups(int a, int b);
 void signals(int a, int b);
 void threads(int a, int b);
 void closed(int a, int b);
+void closed_copies(int a, int b);
+void deaths(int a, int b);
 void streams(int a, int b);
 void orphan(int a, int b);
 void passed(int a, int b);
@@ -69,6 +73,8 @@ void inherits(int a, int b);
 void spliced(int a, int b);
 void forks(int a, int b);
 void forked_waits(int a, int b);
+void forked_alone(int a, int b);
+void forked_past(int a, int b);
 void programs(int a, int b);
 int past(int count, char **words);
 void cancelled(int a, int b);

@@ -60,9 +60,9 @@ PATCHED = """
 import sys
 import fastsock
 late = {"_ssl", "select", "_socket"} - sys.modules.keys()
-fastsock.patch(libc=True, **eval(sys.argv[1]))
+fastsock.patch(**eval(sys.argv[1]))
 import select, selectors, socket, ssl, threading
-from fastsock._native import registry
+from fastsock._native import libc_front
 assert fastsock.is_patched() and type(socket.socket.recv).__name__ == "method_descriptor"
 
 def pair():
@@ -104,15 +104,15 @@ def encrypted():
 print("encrypted", on_ring(tls_near, tls_far, encrypted))
 
 fastsock.unpatch()
-print("unpatched", fastsock.is_patched(), registry.is_served_below())
+print("unpatched", fastsock.is_patched(), libc_front.serves())
 polled(), encrypted()
 fresh = pair()
 print("fresh", *(fastsock.path_of(end).reason for end in fresh))
 for end in (near, far, tls_near, tls_far, watch, *fresh):
     end.close()
-print("closed", registry.is_served_below())
+print("closed", libc_front.serves())
 fastsock.patch()
-print("patched", fastsock.is_patched(), socket.socket is fastsock.socket)
+print("patched", fastsock.is_patched())
 near, far = pair()
 def plain():
     near.sendall(b"ping")
@@ -120,12 +120,10 @@ def plain():
     far.sendall(b"pong")
     assert near.recv(100) == b"pong"
 print("plain", on_ring(near, far, plain))
-fastsock.patch(libc=True)
-print("declined", fastsock.is_patched())
 """
 
 
-def test_patch_with_libc_serves_what_polls_and_what_is_in_c() -> None:
+def test_patch_serves_what_polls_and_what_is_in_c() -> None:
     certificate = ROOT / "bench/localhost.pem"
     done = ended([sys.executable, "-c", PATCHED, {"move_after": 8}, certificate], FASTSOCK_LOG="")
     assert done.stdout.splitlines() == [
@@ -134,7 +132,99 @@ def test_patch_with_libc_serves_what_polls_and_what_is_in_c() -> None:
         "unpatched False True",
         "fresh not a fastsock socket not a fastsock socket",
         "closed False",
-        "patched True True",
+        "patched True",
         "plain True",
-        "declined False",
     ]
+
+
+LOOPS = """
+import asyncio, sys
+import fastsock
+fastsock.patch(move_after=8)
+if sys.argv[1] == "uvloop":
+    import uvloop
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+    def data_received(self, data):
+        self.transport.write(data)
+
+class Client(Echo):
+    def data_received(self, data):
+        if fastsock.path_of(self.transport).path == "ring":
+            self.transport.write_eof()
+        else:
+            self.transport.write(data)
+    def connection_lost(self, error):
+        ended.set_result(error)
+
+async def main():
+    global ended
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    server = await loop.create_server(Echo, "127.0.0.1", 0)
+    transport, _ = await loop.create_connection(Client, *server.sockets[0].getsockname())
+    transport.write(b"x")
+    print(await ended)
+    server.close()
+
+with asyncio.Runner(loop_factory=getattr(sys.modules[sys.argv[1]], "new_event_loop")) as runner:
+    runner.run(main())
+stats = fastsock.stats()
+print(stats.connections_ring, stats.messages_sent > 0)
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.Runner")
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("way", ["preloaded", "installed"])
+def test_transports_of_loops_drive_the_connections_that_the_library_has_opened(loop: str, way: str) -> None:
+    run = (sys.executable, "-m", "fastsock", "run", "--libc") if way == "preloaded" else ()
+    done = ended([*run, sys.executable, "-c", LOOPS, loop, way])
+    assert (done.stdout, done.stderr) == ("None\n2 True\n", "")
+
+
+FORKING = """
+import multiprocessing, os, pty, socket, subprocess, sys
+import fastsock
+make = {"patched": socket.socket, "claimed": fastsock.socket}[sys.argv[1]]
+if sys.argv[1] == "patched":
+    fastsock.patch()
+def child():
+    pass
+def ends(fork):
+    made = fork()
+    process = made[0] if isinstance(made, tuple) else made
+    if not process:
+        os._exit(0)
+    os.waitpid(process, 0)
+if __name__ == "__main__":
+    with make() as listener, make() as near:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        near.connect(listener.getsockname())
+        with listener.accept()[0] as far:
+            while fastsock.path_of(near).path != "ring":
+                near.sendall(b"a byte")
+                far.sendall(far.recv(6))
+                near.recv(6)
+            for fork in os.fork, os.forkpty, pty.fork:
+                ends(fork)
+                print(len(os.listdir("/proc/self/task")))
+            for way in "fork", "forkserver", "spawn":
+                process = multiprocessing.get_context(way).Process(target=child)
+                process.start()
+                process.join()
+                print(len(os.listdir("/proc/self/task")))
+            subprocess.run(["true"], preexec_fn=child, check=True)
+            print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.parametrize("sockets", ["patched", "claimed"])
+def test_a_fork_is_not_warned_of_the_thread_that_stops_for_it(sockets: str, tmp_path: Path) -> None:
+    """Python warns of forks beside threads from 3.12 on. Afterwards the thread is there again."""
+    (tmp_path / "forking.py").write_text(FORKING)
+    done = ended([sys.executable, "-W", "always", tmp_path / "forking.py", sockets])
+    assert (done.stdout.split(), done.stderr) == (["2"] * 7, "")

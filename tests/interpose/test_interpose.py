@@ -17,7 +17,7 @@ import pytest
 from harness.processes import ROOT, ended, environment
 
 from fastsock import config, launch, path_events
-from fastsock._native import registry
+from fastsock._native import libc_front
 
 INTERPOSE = ROOT / "interpose"
 SOURCES = sorted((ROOT / "tests" / "interpose").glob("*.c"))
@@ -154,7 +154,7 @@ def is_core_s(name: str) -> bool:
 def test_of_the_core_the_library_shows_the_public_header_and_what_the_cython_modules_take() -> None:
     headers = "".join((ROOT / f"core/include/{name}.h").read_text() for name in ("fastsock_types", "fastsock"))
     public = set(re.findall(r"^(?!static)[a-z][\w ]*?[ *](fs_\w+)\(", headers, re.MULTILINE))
-    (skin,) = Path(registry.__file__).parent.glob("_core*.so")
+    (skin,) = Path(libc_front.__file__).parent.glob("_core*.so")
     taken = set(filter(is_core_s, names_of("--undefined-only", skin)))
     assert len(public) > 60
     assert set(filter(is_core_s, shown())) == public | taken
@@ -191,7 +191,7 @@ def test_the_texts_of_reasons_stand_in_one_place() -> None:
     folders = [ROOT / name for name in ("core", "fastsock", "interpose")]
     sources = [path for folder in folders for kind in ("h", "py", "pyx") for path in folder.rglob(f"*.{kind}")]
     said = "".join(path.read_text() for path in [*sources, *(ROOT / "core").rglob("*.c"), *INTERPOSE.glob("*.c")])
-    assert len(path_events.REASONS) > 20
+    assert len(path_events.REASONS) > 15
     assert {text: said.count(f'"{text}"') for text in path_events.REASONS} == dict.fromkeys(path_events.REASONS, 1)
 
 
@@ -207,7 +207,7 @@ def test_python_children_of_a_program_are_patched() -> None:
 UNPATCHED = """
 import os, socket, subprocess, sys, threading
 import fastsock
-fastsock.patch()  # declines
+fastsock.patch()  # the loops alone
 print(fastsock.is_patched(), "_startup" in os.environ.get("PYTHONPATH", ""))
 def echo():
     with server.accept()[0] as far:
@@ -235,7 +235,7 @@ def test_python_below_the_c_library(named: bool, below: tuple[str, ...], tmp_pat
     program = [sys.executable, script] if named else [script]
     for rounds in (2000, 20000, 100000):  # on a busy machine it takes longer until both ends have moved
         done = ended([*below, *RUN, "--libc", "--stats", stats, *program, rounds, "child"])
-        assert (done.stdout, done.stderr) == ("False False\nFalse\n", "")
+        assert (done.stdout, done.stderr) == ("True False\nFalse\n", "")
         if json.loads(stats.read_text())["connections_ring"] == 2:
             break
     else:

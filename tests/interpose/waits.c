@@ -163,6 +163,36 @@ static void *asks(void *number) {
     }
     return NULL;
 }
+/* A thread sleeps on an instance already when another one adds the first connection. */
+static void *first_event(void *instance) {
+    static struct epoll_event e;
+    if (epoll_wait((int)(long)instance, &e, 1, 20000) != 1) e.data.u64 = 0;
+    return &e;
+}
+
+void late(int a, int b) {
+    for (int round = 0; round < 4; round++) {
+        struct epoll_event e = {EPOLLIN, {.u64 = 7}}, *got;
+        int epoll = epoll_create1(EPOLL_CLOEXEC), pipes[2];
+        char byte;
+        pthread_t waiter;
+        if (pipe2(pipes, O_CLOEXEC)) abort();
+        SAY(epoll_ctl(epoll, EPOLL_CTL_ADD, pipes[0], &e));
+        pthread_create(&waiter, NULL, first_event, (void *)(long)epoll);
+        usleep(20000); /* (who is not asleep by then proves nothing, and fails nothing) */
+        e = (struct epoll_event){EPOLLIN | (round & 1 ? EPOLLET : 0), {.u64 = 8}};
+        if (round & 2) SAY(write(a, "x", 1));
+        SAY(epoll_ctl(epoll, EPOLL_CTL_ADD, b, &e));
+        if (!(round & 2)) SAY(write(a, "x", 1));
+        pthread_join(waiter, (void **)&got);
+        printf("    %#x:%ld\n", got->events, (long)got->data.u64);
+        SAY(read(b, &byte, 1));
+        close(epoll);
+        close(pipes[0]);
+        close(pipes[1]);
+    }
+}
+
 void threads(int a, int b) {
     pthread_t all[6];
     void *wrong;
@@ -206,6 +236,47 @@ void forked_waits(int a, int b) {
     }
 }
 
+/* Few numbers below the limit are free. */
+static void leave_numbers(int free) {
+    struct rlimit few = {64, 64};
+    int last = -1, next;
+    setrlimit(RLIMIT_NOFILE, &few);
+    while ((next = dup(0)) >= 0) last = next;
+    while (free--) close(last--);
+}
+
+/* A child that has a connection to itself waits for it first of all: by an instance of its own or of its parent's, or without one. */
+void forked_alone(int a, int b) {
+    (void)a, (void)b;
+    for (int round = 0; round < 18; round++) {
+        int how = round < 6 ? round : 2 + 2 * (round % 2), limit = round < 6 ? -1 : (round - 6) / 2;
+        struct epoll_event wanted = {.events = EPOLLIN | (how & 1 ? EPOLLET : 0)};
+        int status, x, y, instance = epoll_create1(0);
+        char byte;
+        connect_pair(&x, &y);
+        use(x, y);
+        if (how < 2) epoll_ctl(instance, EPOLL_CTL_ADD, y, &wanted);
+        pid_t child = fork();
+        if (child == 0) {
+            struct pollfd asks = {y, POLLIN, 0};
+            close(x);
+            if (limit >= 0) leave_numbers(limit);
+            if (how == 2 || how == 3) epoll_ctl(instance, EPOLL_CTL_ADD, y, &wanted);
+            for (int i = 0; i < 20; i++)
+                if ((how < 4 ? epoll_wait(instance, &wanted, 1, -1) : poll(&asks, 1, -1)) != 1 || read(y, &byte, 1) != 1 || write(y, "y", 1) != 1) _exit(1);
+            _exit(0);
+        }
+        close(y);
+        for (int i = 0; i < 20; i++) {
+            nap(i ? 5 : 100);
+            if (write(x, "x", 1) != 1 || read(x, &byte, 1) != 1) abort();
+        }
+        waitpid(child, &status, 0);
+        SAY(status);
+        close(instance), close(x);
+    }
+}
+
 static void *reads(void *fd) {
     char into[64];
     return (void *)read((int)(long)fd, into, sizeof into);
@@ -222,6 +293,99 @@ void closed(int a, int b) {
     SAY((long)got);
     nap(20);
     SAY(read(a, &got, 1));
+}
+
+static void *polls_number(void *fd) {
+    struct pollfd p = {(int)(long)fd, POLLIN, 0};
+    long n = poll(&p, 1, -1);
+    return (void *)(n * 1000 + p.revents);
+}
+/* A child wakes by a number that its parent's thread waited by, and another thread waits there now. */
+void forked_past(int a, int b) {
+    (void)a, (void)b;
+    for (int round = 0; round < 3; round++) {
+        int x, y, v, w, go[2], done[2];
+        pthread_t thread;
+        void *found;
+        char byte;
+        connect_pair(&x, &y), connect_pair(&v, &w);
+        use(x, y), use(v, w);
+        if (pipe(go) || pipe(done)) abort();
+        pthread_create(&thread, NULL, polls_number, (void *)(long)y);
+        nap(30);
+        pid_t child = fork();
+        if (child == 0) {
+            long got = read(go[0], &byte, 1) + recv(y, &byte, 1, MSG_DONTWAIT);
+            _exit(write(done[1], "", 1) + got != 3);
+        }
+        SAY(write(x, "x", 1));
+        pthread_join(thread, &found);
+        SAY(found);
+        pthread_create(&thread, NULL, polls_number, (void *)(long)w);
+        nap(30);
+        SAY(write(go[1], "", 1) + read(done[0], &byte, 1) + write(v, "x", 1));
+        pthread_join(thread, &found);
+        SAY(found);
+        waitpid(child, NULL, 0);
+        close(x), close(y), close(v), close(w), close(go[0]), close(go[1]), close(done[0]), close(done[1]);
+    }
+}
+
+/* A copy is closed while a thread polls by it; then somebody else begins to wait. */
+void closed_copies(int a, int b) {
+    for (int by_poll = 0; by_poll < 2; by_poll++) {
+        struct epoll_event e = {EPOLLIN, {.u64 = 7}};
+        int instance = epoll_create1(0), copy = dup(b);
+        pthread_t thread, other;
+        void *found;
+        char byte;
+        pthread_create(&thread, NULL, polls_number, (void *)(long)copy);
+        nap(50);
+        SAY(close(copy));
+        if (by_poll) pthread_create(&other, NULL, polls_number, (void *)(long)b);
+        else SAY(epoll_ctl(instance, EPOLL_CTL_ADD, b, &e));
+        if (!by_poll) waits("nothing", instance, 10);
+        nap(50);
+        SAY(write(a, "x", 1));
+        pthread_join(thread, &found);
+        SAY(found);
+        if (by_poll) pthread_join(other, &found);
+        else found = (void *)(long)epoll_wait(instance, &e, 1, 10000);
+        SAY(found);
+        SAY(read(b, &byte, 1));
+        close(instance);
+    }
+}
+
+/* An end of which the kernel alone knows is one event with the room that was there before. */
+void deaths(int a, int b) {
+    static const uint32_t kinds[] = {0, EPOLLET, EPOLLONESHOT};
+    for (int unread = 0; unread < 2; unread++) {
+        int instances[3], x = a, y = b;
+        if (unread) connect_pair(&x, &y), use(x, y);
+        pid_t child = fork();
+        if (child == 0) {
+            close(y);
+            for (;;) pause();
+        }
+        close(x);
+        for (int i = 0; i < 3; i++) {
+            struct epoll_event e = {EPOLLIN | EPOLLOUT | EPOLLRDHUP | kinds[i], {.u64 = 7}};
+            epoll_ctl(instances[i] = epoll_create1(0), EPOLL_CTL_ADD, y, &e);
+            waits("room", instances[i], 1000);
+            waits("room", instances[i], 0);
+            if (i == 2) epoll_ctl(instances[i], EPOLL_CTL_MOD, y, &e);
+        }
+        if (unread) SAY(write(y, "x", 1));
+        nap(50);
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        for (int i = 0; i < 3; i++) {
+            waits("death", instances[i], 1000);
+            close(instances[i]);
+        }
+        if (unread) close(y);
+    }
 }
 
 /* The end of a stream is told behind its last byte: who has heard of it, and then receives less than it asked for, has all. The kernel has

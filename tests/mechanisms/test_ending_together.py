@@ -10,20 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 from conformance.blocking.processes import Gate, forked
-from harness.pairs import KernelSocket, Pair, make_pair, poll_mask, until
+from harness.pairs import Pair, inside, make_pair, poll_mask, taken_back, until
 from harness.tracing import await_access, watched
 from native.ring import library
 
-from fastsock._native import registry
-
 pytestmark = pytest.mark.usefixtures("bounded")
 BOTH_KINDS = pytest.mark.parametrize("kind", ["kernel", "ring"])
-
-
-def end_of(sock: socket.socket) -> registry.Endpoint:
-    """Without the descriptor's number, which would be handed out with that."""
-    port = sock.getsockname()[1]
-    return next(endpoint for endpoint in registry.endpoints() if endpoint.ends()[0][1] == port)
 
 
 def ended(process: int) -> bool:
@@ -42,7 +34,7 @@ def closed_together(pair: Pair) -> Iterator[None]:
             near.close()
 
         with forked(close, first) as one, forked(close, second) as other:
-            word = 0 if pair.kind == "kernel" else library().holders_of(end_of(near).describe()["side"])
+            word = 0 if pair.kind == "kernel" else library().holders_of(inside(near)["side"])
             near.close()
             if not word:
                 first.open()
@@ -65,7 +57,7 @@ def test_two_that_close_at_once_end_the_stream(kind: str) -> None:
         with closed_together(pair):
             assert pair.far.recv(100) == b"last words"
             assert pair.far.recv(100) == b""
-            assert kind == "kernel" or end_of(pair.far).describe()["fin"], "it takes the end for a death"
+            assert kind == "kernel" or inside(pair.far)["fin"], "it takes the end for a death"
 
 
 @BOTH_KINDS
@@ -86,23 +78,22 @@ def test_a_child_that_went_over_a_bridge_is_counted_out_once() -> None:
 
         def leave() -> None:
             far.close()
-            number = near.detach()
-            assert os.read(number, 100) == b"unread"  # left in the bridge it would be lost, and end the connection
+            raw = taken_back(near)
+            assert raw.recv(100) == b"unread"  # left in the bridge it would be lost, and end the connection
             if os.fork() == 0:  # so that the bridge outlives the child
                 gate.wait()
                 os._exit(0)
 
         with forked(leave):
             pass
-        end = end_of(near)
-        assert end.holders == 2, "this process and the bridge"
+        assert inside(near)["holders"] == 2, "this process and the bridge"
         gate.open()
-        until(lambda: end.holders == 1, "the bridge's end")
+        until(lambda: inside(near)["holders"] == 1, "the bridge's end")
 
 
 def memory_comes_back() -> None:
     with make_pair("ring") as (near, far), Gate() as started:
-        side = end_of(near).describe()["side"]
+        side = inside(near)["side"]
 
         def hold() -> None:
             started.open()
@@ -113,8 +104,8 @@ def memory_comes_back() -> None:
             near.close()
             os.kill(child, signal.SIGKILL)
         with contextlib.ExitStack() as sockets:
-            several = [registry.Endpoint(sockets.enter_context(KernelSocket()).fileno()) for _ in range(300)]
-            assert side in [endpoint.describe()["side"] for endpoint in several]
+            several = [sockets.enter_context(make_pair("one-sided")).near for _ in range(300)]
+            assert side in [inside(sock)["side"] for sock in several]
         assert far.recv(1) == b""
 
 

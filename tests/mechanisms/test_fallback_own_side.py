@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness.hostile_peer import BACK, GO_ON, LEFT, READY, RETURNING, TOO_LATE, Peer, events
-from harness.pairs import SECONDS, KernelSocket, Task, payload, read_exactly, until
+from harness.pairs import SECONDS, Task, payload, read_exactly, taken_back, until
 from hostile.test_fallback_hostile import theirs
 
 pytestmark = pytest.mark.usefixtures("bounded")
@@ -29,9 +29,7 @@ def detached(peer: Peer, shut: bool = False) -> socket.socket:
     """The victim's descriptor, raw."""
     if shut:
         peer.victim.shutdown(socket.SHUT_RD)
-    raw = KernelSocket(fileno=peer.victim.detach())
-    raw.settimeout(SECONDS)
-    return raw
+    return taken_back(peer.victim, SECONDS)
 
 
 def begin_to_leave(peer: Peer, shut: bool = False) -> Task:

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 from conformance.blocking.processes import Gate, forked
-from harness.pairs import KernelSocket, make_pair, read_exactly, read_to_eof
+from harness.pairs import make_pair, read_exactly, read_to_eof, taken_back
 
 pytestmark = pytest.mark.usefixtures("bounded")
 
@@ -21,7 +21,7 @@ def test_a_reader_that_shuts_down_and_closes_ends_the_stream_for_all(kind: str) 
     with make_pair(kind) as pair, Gate() as over, forked(holds):
         pair.far.sendall(b"unread")
         pair.far.shutdown(socket.SHUT_WR)
-        with KernelSocket(fileno=pair.near.detach()) as raw:
+        with taken_back(pair.near) as raw:
             assert read_to_eof(raw) == b"unread"
             raw.sendall(b"answer")
             raw.shutdown(socket.SHUT_WR)
@@ -47,7 +47,7 @@ def test_another_holder_sends_after_a_reader_has_closed(kind: str) -> None:
     with make_pair(kind) as pair, Gate() as closed, forked(sends):
         pair.far.sendall(b"unread")
         pair.far.shutdown(socket.SHUT_WR)
-        with KernelSocket(fileno=pair.near.detach()) as raw:
+        with taken_back(pair.near) as raw:
             assert read_exactly(raw, 6) == b"unread"
             raw.sendall(b"answer")
         assert read_exactly(pair.far, 6) == b"answer"

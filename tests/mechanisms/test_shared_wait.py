@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from conformance.blocking.processes import Gate, forked
-from harness.pairs import KernelSocket, Pair, Task, fill, payload, read_exactly, sleep_of, until
+from harness.pairs import Pair, Task, fill, payload, read_exactly, sleep_of, taken_back, until
 
 SIZE = 3_000_000
 """Bytes: more than a connection on the ring holds."""
@@ -74,7 +74,7 @@ def test_a_receiver_in_the_kernel_leaves_the_senders_wakeup_alone(pair: Pair) ->
     try:
         sender = Task(near.sendall, data).until_asleep()
         receiver = Task(near.recv, 1).until_asleep()
-        with KernelSocket(fileno=far.detach()) as raw:
+        with taken_back(far) as raw:
             assert read_exactly(raw, SIZE) == data
             raw.sendall(b"x")
             assert receiver.result() == b"x"

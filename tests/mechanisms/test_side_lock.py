@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import select
 import signal
 import socket
 import threading
@@ -12,12 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from conformance.blocking.processes import Gate, forked, spawn
+from conformance.blocking.processes import forked
 from conformance.blocking.test_signals import handler
-from harness.pairs import SECONDS, Pair, Task, make_pair, payload, raises_errno, read_exactly, state_of, until
+from harness.pairs import SECONDS, Pair, Task, inside, make_pair, payload, raises_errno, read_exactly, state_of, until
 from native.ring import library
-
-from fastsock._native import registry, socket_lifecycle
 
 RECEIVING, SENDING = 0, 1
 
@@ -52,9 +49,7 @@ class Side:
 
 def side_of(sock: socket.socket) -> Side:
     library()
-    endpoint = registry.find(sock.fileno())
-    assert endpoint is not None
-    return Side(endpoint.describe()["side"])
+    return Side(inside(sock)["side"])
 
 
 def exchange(pair: Pair) -> None:
@@ -137,29 +132,6 @@ def test_a_stopped_holder_keeps_its_lock_and_nobody_spins_for_it(pair: Pair, loc
         assert far.recv(1) == b"y"
 
 
-def test_a_request_waits_for_a_stopped_holder_alone(pair: Pair) -> None:
-    """The connection thread answers others meanwhile, and this one when the holder goes on."""
-
-    def becomes_readable(sock: socket.socket) -> bool:
-        poll = select.poll()
-        poll.register(sock, select.POLLIN)  # its number is handed out, and the other end is asked for a doorbell byte
-        return poll.poll(SECONDS * 1000) != []
-
-    with make_pair("ring") as other:
-        for near in (pair.near, other.near):
-            near.sendall(b"x")
-        with stopped_with(side_of(pair.near), SENDING):
-            first = Task(lambda: becomes_readable(pair.far))
-            assert first.blocks()
-            assert becomes_readable(other.far)
-            assert first.blocks()
-        assert first.result()
-
-
-class Interrupted(Exception):
-    """Raised by a signal handler."""
-
-
 @contextlib.contextmanager
 def interrupted(act: Callable[[], object], signals: int) -> Iterator[None]:
     """So many signals are handled, and the last handler acts."""
@@ -181,44 +153,28 @@ def interrupted(act: Callable[[], object], signals: int) -> Iterator[None]:
         interrupting.result()
 
 
-def give_up() -> None:
-    raise Interrupted
-
-
-CALLS = {
-    "shutdown": (SENDING, lambda near: near.shutdown(socket.SHUT_WR)),
-    "limit of sends": (SENDING, lambda near: near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)),
-    "limit of receives": (RECEIVING, lambda near: near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)),
-    "urgent bytes in line": (RECEIVING, lambda near: near.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)),
-    "fileno": (RECEIVING, lambda near: near.fileno()),
-    "detach": (SENDING, lambda near: near.detach()),
-}
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_a_call_hears_of_signals_while_a_stopped_holder_has_the_lock(pair: Pair, call: str) -> None:
-    """A handler may end it, and nothing is done then. Else it goes on when the holder does."""
+def test_a_shutdown_waits_for_a_stopped_holder(pair: Pair) -> None:
     near, far = pair
-    lock, make = CALLS[call]
-    endpoint = socket_lifecycle.endpoint_now(near)  # (`fileno()` would hand the number out)
-    assert endpoint is not None
-    library()
-    side = Side(endpoint.describe()["side"])
-    with stopped_with(side, lock):
-        with interrupted(give_up, 2), pytest.raises(Interrupted):
-            make(near)
-        assert not side.free(lock)
-        going_on = Task(lambda: make(near))
-        assert going_on.blocks()
-    number = going_on.result()
-    if call == "detach":
-        near = socket.socket(fileno=number)
-    with near:
-        if call != "shutdown":
-            near.sendall(b"x")
-        assert far.recv(1) == (b"" if call == "shutdown" else b"x")
-        far.sendall(b"y")
-        assert read_exactly(near, 1) == b"y"
+    side = side_of(near)
+    with stopped_with(side, SENDING):
+        calling = Task(near.shutdown, socket.SHUT_WR)
+        assert calling.blocks()
+        assert not side.free(SENDING)
+    calling.result()
+    assert far.recv(1) == b""
+    far.sendall(b"y")
+    assert read_exactly(near, 1) == b"y"
+
+
+@pytest.mark.parametrize("option", [socket.SO_SNDBUF, socket.SO_RCVBUF], ids=["limit of sends", "limit of receives"])
+@BOTH
+def test_an_option_waits_for_no_stopped_holder(pair: Pair, lock: int, option: int) -> None:
+    """On TCP it never sleeps, and Python sets it with the interpreter's lock."""
+    near = pair.near
+    with stopped_with(side_of(near), lock):
+        near.setsockopt(socket.SOL_SOCKET, option, 1 << 16)
+        assert near.getsockopt(socket.SOL_SOCKET, option) == 1 << 17
+    exchange(pair)
 
 
 @BOTH
@@ -251,50 +207,6 @@ def test_a_handler_ends_a_call_while_a_stopped_holder_has_the_lock(
     near = pair.near
     with stopped_with(side_of(near), lock), interrupted(lambda: handle(near), 1), raises_errno(number):
         near.sendall(b"x") if lock == SENDING else near.recv(1)
-
-
-def echo(sock: socket.socket) -> None:
-    while chunk := sock.recv(65536):
-        sock.sendall(chunk)
-
-
-def test_a_fork_waits_for_a_connection_that_is_just_moving() -> None:
-    """The child knows which way the bytes go: its own arrive, and it reads no doorbell bytes as data."""
-    inside = threading.Event()
-
-    class Slow:
-        """In place of a loop's queue, which is told before the endpoint attaches."""
-
-        @staticmethod
-        def admit(endpoint: object) -> None:
-            inside.set()
-            time.sleep(0.3)
-
-        dismiss = staticmethod(bool)
-
-    with spawn("midstream", echo) as (near, _), Gate() as moved:
-        near._endpoint.queue = Slow
-
-        def drive() -> None:
-            for number in range(60):
-                near.sendall(payload(100, number))
-                assert read_exactly(near, 100) == payload(100, number)
-
-        def drive_and_move() -> None:
-            while not inside.is_set():  # where processors are scarce, the ends need longer to meet
-                drive()
-            drive()
-
-        def child() -> None:
-            moved.wait()
-            drive()
-
-        driver = Task(drive_and_move)
-        assert inside.wait(SECONDS)
-        with forked(child):
-            driver.result()
-            moved.open()
-        drive()
 
 
 def test_a_child_that_was_killed_and_not_reaped_holds_nothing() -> None:

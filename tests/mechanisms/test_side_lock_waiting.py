@@ -8,10 +8,8 @@ import socket
 import pytest
 from conformance.blocking.processes import Gate, forked
 from harness.hostile_peer import GONE, LEFT, RETURNING, Peer
-from harness.pairs import SECONDS, KernelSocket, Task, payload, read_exactly, until
+from harness.pairs import SECONDS, Task, inside, payload, read_exactly, taken_back, until
 from native.ring import library
-
-from fastsock._native import registry
 
 pytestmark = pytest.mark.usefixtures("bounded")
 RECEIVING, SENDING = 0, 1
@@ -21,9 +19,7 @@ ATTEMPTS = 50
 
 def side_of(sock: socket.socket) -> int:
     library()  # is built by its first use, which takes seconds
-    endpoint = registry.find(sock.fileno())
-    assert endpoint is not None
-    return int(endpoint.describe()["side"])
+    return int(inside(sock)["side"])
 
 
 def take_lock(side: int, lock: int = RECEIVING) -> None:
@@ -31,9 +27,7 @@ def take_lock(side: int, lock: int = RECEIVING) -> None:
 
 
 def detached(peer: Peer) -> socket.socket:
-    raw = KernelSocket(fileno=peer.victim.detach())
-    raw.settimeout(SECONDS)
-    return raw
+    return taken_back(peer.victim, SECONDS)
 
 
 def collected(peer: Peer, count: int) -> Task:
@@ -78,7 +72,7 @@ def test_a_leaver_that_waits_for_the_peer_holds_no_lock(peer: Peer) -> None:
 def test_a_leaver_that_is_killed_with_what_lay_unread_leaves_a_reset(peer: Peer) -> None:
     """Its sibling is not given what is left for the whole stream, nor waits for ever."""
     peer.post(payload(5000))
-    with forked(peer.victim.detach) as pid:
+    with forked(detached, peer) as pid:
         until(lambda: peer.region.get(peer.side, "ready") == LEFT, "LEFT")
         peer.go_back()
         until(lambda: peer.region.get(peer.side, "seen") == peer.posted, "the parcel is complete")

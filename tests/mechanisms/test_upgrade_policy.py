@@ -1,17 +1,35 @@
 """When the sessions of a service begin to look for their peer (upgrade_delay.c), on histories that are made up, by
 what they would have cost."""
 
+import ctypes
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
-
-from fastsock._native.session_stats import SessionStats
+from native.ring import library
 
 MOVE_AFTER = 8
 NEVER = 1 << 60
 NOT_SOUGHT, IN_VAIN, MOVED = range(3)
+
+
+LENGTHS = 14  # FS_SESSION_LENGTHS
+
+
+class SessionStats(ctypes.Structure):
+    """struct fs_session_stats."""
+
+    _fields_ = [
+        *((name, ctypes.c_double * LENGTHS) for name in ("ended", "operations")),
+        *((name, ctypes.c_double) for name in ("found", "missed", "calls", "messages")),
+        ("noted", ctypes.c_uint32),
+        ("later", ctypes.c_int64),
+    ]
+
+    def note(self, operations: int, sought: int = NOT_SOUGHT, calls: int = 0, messages: int = 0) -> None:
+        count = ctypes.c_uint64
+        library().fs_note_session(ctypes.byref(self), ctypes.c_int64(operations), sought, count(calls), count(messages))
 
 
 @dataclass(frozen=True)
@@ -133,10 +151,3 @@ def test_where_all_waits_are_slept_through_sessions_have_to_be_longer() -> None:
     awake = lived(World(slept=0), [50] * 100, random.Random(0))[2]
     asleep = lived(World(slept=1, gain=0.4), [50] * 100, random.Random(0))[2]
     assert awake.later <= MOVE_AFTER < 50 <= asleep.later
-
-
-def test_nothing_is_learned_from_what_may_not_move() -> None:
-    sessions = SessionStats()
-    for _ in range(10):
-        sessions.note(16, -1)
-    assert sessions.later == 0

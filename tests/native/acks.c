@@ -48,7 +48,7 @@ static void begin(void) {
 }
 
 static int64_t post(struct fs_ring_pair *ring) {
-    int64_t posted = fs_post(ring, &ring->own->sender, "x", 1, FS_DATA, 0, NULL);
+    int64_t posted = fs_post(ring, &ring->own->sender, "x", 1, 0);
     check(posted >= 0, "%s", ring->violation);
     return posted;
 }

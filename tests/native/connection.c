@@ -2,9 +2,9 @@
  * `connection [seconds [round]]`.
  *
  * Each round is a process, and in it one connection over loopback TCP, or several in turn. Its two ends are in this
- * process, where the sanitizers see both, or in two. Each end has sending and receiving threads, which poll, sleep, watch
- * the exposed descriptor, or wait in the kernel's own calls before the move; or it has one thread that drives it as an event loop
- * does (loop.h). At places of the streams that chance has chosen an end moves, is exposed, goes back to
+ * process, where the sanitizers see both, or in two. Each end has sending and receiving threads, which poll, sleep,
+ * or wait in the kernel's own calls before the move; or it has one thread that drives it as an event loop
+ * does (loop.h). At places of the streams that chance has chosen an end moves, sends an urgent byte, goes back to
  * the kernel (while both send, and perhaps both leave), gets a forked holder that is killed with a lock held,
  * closes with calls inside, or is killed. Every byte is verified. A wait that nothing ends is a failure, and shows how
  * the ends stand; so is a step (streams.h) that no round has come to.
@@ -33,13 +33,12 @@ __attribute__((noreturn)) static void be_holder(struct end *e, uint64_t random) 
     struct fs_call call;
     mind_the_end();
     while (!fs_load_sc(&the->tells_holder) && begin_call(e, &call)) {
-        uint32_t what = below(&random, 5);
+        uint32_t what = below(&random, 4);
         int64_t soon = fs_now() + 1000 * (int64_t)below(&random, 20000);
         if (what == 0) fs_try_recv(&e->c, byte, sizeof byte, MSG_PEEK, 1);
         if (what == 1) wait_for(e, FS_RECEIVE, soon, 1);
         if (what == 2) wait_for(e, FS_SEND, soon, 1);
         if (what == 3 && fs_is_attached(&e->c)) fs_handle_request(&e->c, -1);
-        if (what == 4) fs_plug_if_full(&e->c);
         end_call(e, &call);
     }
     close_end(e, 1);
@@ -85,10 +84,6 @@ static void happen(const struct event *event, uint64_t *random) {
         result = attach_end(e, &the->flow);
         check(result == 0 || result == -ENOTCONN, "attaching: %s", strerror(-result));
         break;
-    case EXPOSE:
-        expose_end(e);
-        fs_store_sc(&exposed[event->side], 1);
-        break;
     case LEAVE:
         result = (int)leave_end(e, MAY_BRIDGE);
         the->outcomes[event->side] = e->bridged ? 10 + result : result;
@@ -125,15 +120,12 @@ static void run_ends(int first, int last, uint64_t random) {
         *e = (struct end){.lock = &locks[the->one_lock ? 0 : s], .memory = the->memory, .size = the->size, .side = s};
         if (the->driven[s]) e->set = fs_event_set_new(&failed);
         check(!failed, "no event set: %s", strerror(-failed));
-        fs_store_sc(&exposed[s], 0);
         fs_store_sc(&moving[s], 0);
         check(open_end(e, the->lines[s]) == 0, "opening");
         for (int task = 0; task < 2; task++)
             for (int n = 0; n < (the->driven[s] ? task : the->threads[2 * s + task]); n++) {
                 struct worker *me = &workers[count++];
                 *me = (struct worker){.end = e, .lane = &the->lanes[task ? s : !s], .random = next_random(&random)};
-                me->edges = -1;
-                me->alone = the->threads[2 * s + task] == 1;
                 fs_add_sc(&working, 1);
                 pthread_create(&me->thread, NULL, the->driven[s] ? drive_end : task ? send_stream : receive_stream, me);
             }
@@ -148,8 +140,6 @@ static void run_ends(int first, int last, uint64_t random) {
     }
     for (int s = first, n = 0; s <= last; s++) {
         for (; n < of_side[s]; n++) pthread_join(workers[n].thread, NULL);
-        struct fs_shared_side *own = fs_own(&ends[s].c);
-        if (fs_load_sc(&ends[s].open) && own->receiver.oob_waiting && own->receiver.oob_byte != '!') lose("another urgent byte was sent");
         close_end(&ends[s], 1);
         if (holder > 0) { /* it outlives the end that it was forked from, and says goodbye */
             fs_store_sc(&the->tells_holder, 1);
@@ -195,7 +185,7 @@ static void make_plan(uint64_t *random) {
     the->event_count = the->leaves = the->excused = the->outcomes[0] = the->outcomes[1] = 0;
     the->one_lock = the->apart;
     the->closes = one_in(random, 2) ? 0 : -1;
-    the->urgent = one_in(random, 4) ? URGENT_INLINE : one_in(random, 4) ? URGENT_APART : URGENT_NEVER;
+    the->urgent = one_in(random, 4);
     fs_store_sc(&the->tells_holder, 0);
     fs_store_sc(&the->failed_calls, 0);
     for (int s = 0; s < 2; s++) make_lane(&the->lanes[s], lead, random);
@@ -206,7 +196,7 @@ static void make_plan(uint64_t *random) {
         fs_store_sc(&the->wants_attach[s], NOT_WANTED);
         fs_store_sc(&the->wants_close[s], 0);
     }
-    if (loops) the->urgent = URGENT_NEVER; /* (the loop's transport does not send any) */
+    if (loops) the->urgent = 0; /* (the loop's transport does not send any) */
     if (loops) the->lanes[0].ordered = the->lanes[1].ordered = 1;
     if (loops == 3 && (kind < 3 || kind > 4)) kind = 9;
     else if (loops && kind > 7) kind = 0; /* the peer leaves, more often */
@@ -214,13 +204,10 @@ static void make_plan(uint64_t *random) {
     uint64_t all = the->lanes[0].target + the->lanes[1].target;
     int early = loops && kind < 3; /* so that the peer of a loop has moved before it leaves, and sends on behind that */
     for (int i = 0; i < 4; i++) the->threads[i] = 1 + (int)(one_in(random, 2) ? 0 : below(random, MAX_THREADS));
-    for (int s = 0; s < 2; s++) {
-        add_event(random, ATTACH, s, 0, one_in(random, 3) && !early ? all / 2 : all / 20);
-        if (one_in(random, 2)) add_event(random, EXPOSE, s, 0, all / 2);
-    }
+    for (int s = 0; s < 2; s++) add_event(random, ATTACH, s, 0, one_in(random, 3) && !early ? all / 2 : all / 20);
     int side = (int)below(random, 2);
     if (kind != 3 && the->driven[side]) side = !side; /* who leaves or is held by a child is no loop */
-    if (kind < 3 && the->urgent != URGENT_APART) {
+    if (kind < 3) {
         the->leaves = 1;
         uint64_t at = all / 20 + next_random(random) % ((early ? all / 4 : all) - all / 20 + 1);
         add_event(random, LEAVE, side, at, at);
@@ -250,7 +237,7 @@ static void run_connection(uint64_t *random) {
     for (int s = 0; s < 2; s++) {
         setsockopt(the->lines[s], SOL_SOCKET, SO_RCVTIMEO, &blocked, sizeof blocked);
         setsockopt(the->lines[s], SOL_SOCKET, SO_SNDTIMEO, &blocked, sizeof blocked);
-        if (the->urgent == URGENT_INLINE) setsockopt(the->lines[s], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one);
+        if (the->urgent) setsockopt(the->lines[s], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one);
     }
     uint64_t seeds[2] = {next_random(random), next_random(random)};
     if (the->apart) other = fork();
@@ -315,8 +302,8 @@ int main(int count, char **arguments) {
     check(rounds.done < ENOUGH || never_done() == STEP_COUNT, "no round has come to %s", step_names[never_done()]);
     struct fs_counters *counted = &the->counters;
     printf("%u rounds, %" PRIu64 " bytes, %" PRIu64 " urgent; %" PRIu64 " sends combined, %" PRIu64 " doorbells, "
-           "%" PRIu64 " waits, %" PRIu64 " polls of the descriptor, %" PRIu64 " bridges;", rounds.done, the->bytes,
-           the->urgent_bytes, counted->sends_combined, counted->doorbells_rung, the->slept, the->polled, the->bridges);
+           "%" PRIu64 " waits, %" PRIu64 " bridges;", rounds.done, the->bytes,
+           the->urgent_bytes, counted->sends_combined, counted->doorbells_rung, the->slept, the->bridges);
     for (int i = 0; i < WHATS; i++) printf(" %s %" PRIu64, names[i], fs_load_relaxed(&the->done[i]));
     printf(";");
     for (int i = 0; i < STEP_COUNT; i++) printf(" %s %" PRIu64, step_names[i], fs_load_relaxed(&the->steps[i]));

@@ -100,7 +100,7 @@ static void unlock(int side, int sends) {
 
 /* What one process does with the lock: posts bytes of the pattern from where the stream stands. */
 static int64_t post(uint64_t position, uint32_t length, int combine) {
-    return fs_post(&views[0], &shared->own[0].sender, (const char *)pattern_at(position), length, FS_DATA, combine, NULL);
+    return fs_post(&views[0], &shared->own[0].sender, (const char *)pattern_at(position), length, combine);
 }
 
 /* Bytes of the stream that were posted, told from the ring alone: what lies there, behind what was read. */

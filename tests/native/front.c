@@ -1,8 +1,7 @@
 /* A front end in C, under the sanitizers too: `front [seconds [round]]`.
  *
  * In each round a TCP connection over the loopback begins on the kernel, and both of its ends are driven in this process: one
- * thread each sends, one receives. On the way each end gets its half of a region, at a time of its own, and may be exposed, so
- * that its receiver polls the descriptor. Every byte is verified, and each direction must have moved before it ends. */
+ * thread each sends, one receives. On the way each end gets its half of a region, at a time of its own. Every byte is verified, and each direction must have moved before it ends. */
 #include "internals.h"
 #include "harness.h"
 
@@ -37,7 +36,7 @@ static void take_again(void *given) {
 struct end {
     struct fs_connection c;
     struct end *peer;
-    int number, exposes;
+    int number;
     struct mapping *map;
     uint32_t largest;
     uint64_t sent; /* by its sender, once that is over */
@@ -90,20 +89,6 @@ static void attach(struct end *end) {
     fs_store_relaxed(&end->attached, 1);
 }
 
-/* The number was handed out. This process is the peer's too, so it is asked for its doorbell byte directly. */
-static void expose(struct end *end) {
-    struct fs_call call;
-    take_front();
-    int asks;
-    while ((asks = fs_expose(&end->c)) == -EINTR) {}
-    drop_front();
-    if (!asks) return;
-    enter(end->peer, &call);
-    fs_handle_request(&end->peer->c, -1);
-    leave(end->peer, &call);
-    fs_wait_for_doorbell_byte(&end->c);
-}
-
 static void send_bytes(struct end *end, uint32_t length) {
     struct fs_call call;
     uint32_t done = 0;
@@ -125,9 +110,7 @@ static void *send_stream(void *argument) {
     double gives_up = seconds_now() + PATIENCE;
     while (end->sent < until) {
         if (!fs_load_relaxed(&end->attached) && end->sent >= attaches_at) {
-            if (end->exposes == 1) expose(end);
             attach(end);
-            if (end->exposes == 2) expose(end);
         }
         send_bytes(end, 1 + below(random, end->largest));
         if (until == UINT64_MAX && fs_sends_on_ring(&end->c)) until = end->sent + below(random, REST);
@@ -151,8 +134,6 @@ static void *receive_stream(void *argument) {
         size_t room = 1 + below(random, LARGEST);
         int how = flags[below(random, 4)];
         struct fs_call call;
-        if (fs_is_exposed(&end->c))
-            check(fs_poll_events(fs_fd(&end->c), POLLIN, (int)(PATIENCE * 1000)), "side %d is deaf", end->number);
         enter(end, &call);
         while ((got = fs_try_recv(&end->c, buffer, room, how, 1)) == -EAGAIN) await(end, FS_RECEIVE);
         leave(end, &call);
@@ -181,7 +162,7 @@ static struct fs_counters run_round(uint64_t *random) {
     take_front();
     for (int i = 0; i < 2; i++) {
         struct end *end = &ends[i];
-        *end = (struct end){.peer = &ends[!i], .number = i, .exposes = (int)below(random, 3), .map = &map,
+        *end = (struct end){.peer = &ends[!i], .number = i, .map = &map,
                             .largest = 1 + below(random, LARGEST),
                             .seed = {next_random(random), next_random(random)}};
         check(fs_conn_open(&end->c, fds[i], fs_inode(fds[i])) == 0, "no connection");
@@ -234,9 +215,9 @@ static void break_pipe(void) {
     enter(&end, &call);
     check(fs_try_send(&end.c, "x", 1, MSG_NOSIGNAL) == -ECONNRESET && signals == 0, "what tells of the reset");
     check(fs_try_send(&end.c, "x", 1, MSG_NOSIGNAL) == -EPIPE && signals == 0, "a quiet send");
-    check(fs_try_send_urgent(&end.c, "x", 1, MSG_NOSIGNAL) == -EPIPE && signals == 0, "a quiet urgent send");
+    check(fs_try_send(&end.c, "x", 1, MSG_NOSIGNAL | MSG_OOB) == -EPIPE && signals == 0, "a quiet urgent send");
     check(fs_try_send(&end.c, "x", 1, 0) == -EPIPE && signals == 1, "a send");
-    check(fs_try_send_urgent(&end.c, "x", 1, 0) == -EPIPE && signals == 2, "an urgent send");
+    check(fs_try_send(&end.c, "x", 1, MSG_OOB) == -EPIPE && signals == 2, "an urgent send");
     take_front();
     check(fs_note_ended_alone(&end.c), "another call is inside");
     fs_conn_close(&end.c, &totals);

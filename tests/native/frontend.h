@@ -149,21 +149,6 @@ static int attach_end(struct end *e, const struct fs_flow_options *flow) {
     return failed;
 }
 
-/* The descriptor's number is handed out to whoever polls it. */
-static inline void expose_end(struct end *e) {
-    struct fs_call call;
-    if (!begin_call(e, &call)) return;
-    enter(e);
-    int lacks;
-    while ((lacks = fs_expose(&e->c)) == -EINTR) {}
-    leave();
-    if (lacks) {
-        fs_request_doorbell_byte(e->memory, e->side, e->c.region_id);
-        fs_wait_for_doorbell_byte(&e->c);
-    }
-    end_call(e, &call);
-}
-
 static int list_number(void *whose, int *numbers, int room) {
     if (room) numbers[0] = fs_fd(&((struct end *)whose)->c);
     return 1;
@@ -265,26 +250,24 @@ static void *make_region(uint32_t window, uint32_t chunk, size_t *size) {
 __attribute__((no_sanitize("thread"))) static inline void show_end(const struct end *e) {
     const struct fs_connection *c = &e->c;
     const struct fs_shared_side *own = fs_own(c);
-    fprintf(stderr, "end %d in process %d: fd %d, attached %u, exposed %u, broken %u, lost %u, error %u, shut %u %u,"
+    fprintf(stderr, "end %d in process %d: fd %d, attached %u, broken %u, lost %u, error %u, shut %u %u,"
             " finished %d, calls %u, violation %s\n", e->side, getpid(), fs_fd(c), fs_load_own32(&c->is.attached),
-            fs_load_own32(&c->is.exposed), fs_load_own32(&c->is.broken), fs_load_own32(&c->is.lost), fs_load_own32(&c->is.pending_error),
+            fs_load_own32(&c->is.broken), fs_load_own32(&c->is.lost), fs_load_own32(&c->is.pending_error),
             fs_load_own32(&c->is.shut_receiving), fs_load_own32(&c->is.shut_sending), fs_has_ended(c), fs_calls_inside(c),
             c->ring.violation ? c->ring.violation : "none");
     if (!own || !fs_load_own32(&c->is.attached)) return;
     const struct fs_direction *tx = c->ring.tx, *rx = c->ring.rx;
-    fprintf(stderr, "  moved %#x, holders %u, locks %#x %#x %#x, late %d %d, sleepers %u %u, futexes %u %u\n",
+    fprintf(stderr, "  moved %#x, holders %u, locks %#x %#x %#x, sleepers %u %u, futexes %u %u\n",
             fs_load_own32(&own->moved), fs_load_own32(&own->holders), fs_load_own32(&own->sender.lock.word),
-            fs_load_own32(&own->receiver.lock.word), fs_load_own32(&own->fallback.lock.word), c->late, c->late_sending,
+            fs_load_own32(&own->receiver.lock.word), fs_load_own32(&own->fallback.lock.word),
             fs_load_own32(&c->recv_sleepers), fs_load_own32(&c->send_sleepers), fs_load_own32(&c->ring.rx->futex), fs_load_own32(&c->ring.tx->credit_futex));
     fprintf(stderr, "  sends: switch_at %" PRIu64 ", fin %#" PRIx64 ", posted %u, credited %u, acked %u, seen %u,"
-            " credit_wait %u, rung %u, heard %u, unsent %u, doorbell %u, ringing %u, ready %u, settled %u, returned %u,"
-            " plugs %d\n", fs_load_relaxed((fs_word64 *)&tx->switch_at), fs_load_relaxed((fs_word64 *)&tx->fin),
+            " credit_wait %u, doorbell %u, ready %u, settled %u, returned %u\n", fs_load_relaxed((fs_word64 *)&tx->switch_at), fs_load_relaxed((fs_word64 *)&tx->fin),
             own->sender.posted, fs_load_own32(&own->sender.credited), fs_load_own32(&tx->acked), fs_load_own32(&tx->seen), fs_load_own32(&tx->credit_wait),
-            fs_load_own32(&tx->rung), fs_load_own32(&tx->heard), own->sender.bytes_unsent, fs_load_own32(&tx->doorbell), fs_load_own32(&tx->ringing),
-            fs_load_own32(&tx->ready), fs_load_own32(&tx->settled), fs_load_own32(&tx->returned), own->sender.plugs);
-    fprintf(stderr, "  receives: consumed %u, acknowledged %u, kernel_taken %" PRIu64 ", debt %u, doorbell %u, ready %u,"
+            fs_load_own32(&tx->doorbell), fs_load_own32(&tx->ready), fs_load_own32(&tx->settled), fs_load_own32(&tx->returned));
+    fprintf(stderr, "  receives: consumed %u, acknowledged %u, kernel_taken %" PRIu64 ", doorbell %u, ready %u,"
             " settled %u, fin_taken %u\n", fs_load_own32(&own->receiver.consumed), fs_load_own32(&own->receiver.acknowledged), own->receiver.kernel_taken,
-            own->receiver.doorbell_debt, fs_load_own32(&rx->doorbell), fs_load_own32(&rx->ready), fs_load_own32(&rx->settled),
+            fs_load_own32(&rx->doorbell), fs_load_own32(&rx->ready), fs_load_own32(&rx->settled),
             fs_load_own32(&own->receiver.fin_taken));
 }
 

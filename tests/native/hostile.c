@@ -58,7 +58,7 @@ static uint64_t some_commit(struct peer *peer, uint32_t number) {
     uint64_t *random = &peer->random;
     uint32_t usual = one_in(random, 2) ? FS_INLINE : peer->ring.chunk;
     uint32_t length = one_in(random, 16) ? below(random, 2 * FS_OVERFLOW_SIZE) : 1 + below(random, usual);
-    uint32_t type = one_in(random, 32) ? below(random, 256) : one_in(random, 8) ? FS_OOB : FS_DATA;
+    uint32_t type = one_in(random, 32) ? below(random, 256) : FS_DATA;
     uint32_t state = one_in(random, 32) ? below(random, 256) : 1 + below(random, 3);
     uint32_t sequence = one_in(random, 64) ? near(peer, number + 1) : number + 1;
     return FS_COMMIT(sequence, length, type, state);
@@ -74,10 +74,10 @@ static void scribble(struct peer *peer) {
     switch (below(random, 16)) {
     case 0: fs_store_relaxed(&tx->fin, (uint64_t)(1 + below(random, 4)) << 32 | near(peer, consumed)); break;
     case 1: fs_store_relaxed(&tx->fin, 0); break;
-    case 2: fs_store_relaxed(&tx->rung, (uint32_t)next_random(random)); break;
+    case 2: fs_store_relaxed(&tx->limited, (uint32_t)next_random(random)); break;
     case 3: fs_store_relaxed(&tx->credit_wait, (uint32_t)next_random(random)); break;
     case 4: fs_store_relaxed(&rx->acked, near(peer, posted)); break;
-    case 5: fs_store_relaxed(&rx->heard, (uint32_t)next_random(random)); break;
+    case 5: fs_store_relaxed(&rx->seen, (uint32_t)next_random(random)); break;
     case 6: fs_store_relaxed(&rx->doorbell, (uint32_t)next_random(random)); break;
     case 7: fs_store_relaxed(&rx->limit, (uint32_t)next_random(random)); break;
     case 8: fs_store_relaxed(ack, near(peer, posted)); break;
@@ -169,7 +169,7 @@ static void look(struct victim *victim, uint64_t *random) {
 static void post(struct victim *victim, uint64_t *random, const char *data) {
     struct fs_ring_pair *ring = &victim->ring;
     size_t length = 1 + below(random, one_in(random, 2) ? 64 : LARGEST);
-    int64_t part = fs_post(ring, &victim->own.sender, data, length, one_in(random, 16) ? FS_OOB : FS_DATA, one_in(random, 2), NULL);
+    int64_t part = fs_post(ring, &victim->own.sender, data, length, one_in(random, 2));
     check(part == FS_VIOLATION || (part >= 0 && part <= (int64_t)length && part <= ring->chunk), "fs_post: %" PRId64,
           part);
     fs_store_relaxed(&victim->posted, victim->own.sender.posted);
@@ -191,10 +191,8 @@ static void operate(struct victim *victim, uint64_t *random, const char *data) {
     case 2: fs_send_ack(ring, &victim->own.receiver); break;
     case 3: if (!fs_arm_receiver(ring, FS_ASLEEP)) fs_disarm_receiver(ring, FS_ASLEEP); break;
     case 4: if (fs_arm_sender(ring, &victim->own.sender, FS_WAITS) && ring->violation) reset_after(victim); break;
-    case 5: (void)fs_claim_credit_wait(ring, &victim->own.receiver, below(random, 2) ? FS_PLUGGED : 0); break;
-    case 6: (void)fs_doorbell_bytes_to_drain(ring, &victim->own.receiver); break;
-    case 7: if (fs_peer_doorbell(ring) & FS_EXPOSED) (void)fs_count_ring(ring, &victim->own.sender); break;
-    case 8: if (fs_peer_doorbell(ring) & FS_ASLEEP) (void)fs_claim_receiver_wakeups(ring, &victim->own.sender); break;
+    case 5: (void)fs_claim_sender_wakeups(ring, &victim->own.receiver); break;
+    case 6: case 7: case 8: if (fs_peer_doorbell(ring) & FS_ASLEEP) (void)fs_claim_receiver_wakeups(ring, &victim->own.sender); break;
     case 9: (void)fs_left_unread(ring); break;
     case 10: look(victim, random); break;
     case 11: case 12: case 13: post(victim, random, data); break;

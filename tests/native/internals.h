@@ -23,7 +23,7 @@
 #include "conn/attach.h"
 #include "conn/readiness.h"
 #include "conn/receive.h"
-#include "conn/doorbell_tx.h"
+#include "conn/wake.h"
 #include "conn/event_slot.h"
 #include "conn/send.h"
 #include "conn/state.h"

@@ -34,7 +34,7 @@ struct number {
 #define FIELD(type, field) {#type "." #field, offsetof(struct type, field)}
 
 const struct number layout[] = {
-    CONSTANT(FS_VERSION), CONSTANT(FS_OOB), CONSTANT(FS_FIN), CONSTANT(FS_RESET), CONSTANT(FS_BACK),
+    CONSTANT(FS_VERSION), CONSTANT(FS_FIN), CONSTANT(FS_RESET), CONSTANT(FS_BACK),
     SIZE(fs_region), SIZE(fs_direction), SIZE(fs_descriptor),
     FIELD(fs_region, magic), FIELD(fs_region, version), FIELD(fs_region, window), FIELD(fs_region, slots),
     FIELD(fs_region, chunk), FIELD(fs_region, arena), FIELD(fs_region, kind), FIELD(fs_direction, acked), FIELD(fs_direction, fin),
@@ -99,8 +99,8 @@ void end_free(struct end *end) {
 /* No acknowledgement came with DATA since the connection began. */
 void end_never_piggybacked(struct end *end) { fs_store_relaxed(&end->own.receiver.ack_seen, 0); }
 
-int64_t end_post(struct end *end, const char *data, size_t length, int type, int combine) {
-    return fs_post(&end->ring, &end->own.sender, data, length, type, combine, NULL);
+int64_t end_post(struct end *end, const char *data, size_t length, int combine) {
+    return fs_post(&end->ring, &end->own.sender, data, length, combine);
 }
 int64_t end_take(struct end *end, char *into, size_t room, int how) { return fs_ring_recv(&end->ring, &end->own.receiver, into, room, how); }
 void end_post_fin(struct end *end, uint64_t kind) { fs_post_fin(&end->ring, &end->own.sender, kind); }
@@ -114,11 +114,8 @@ int end_waiting(struct end *end) { return fs_has_descriptor(&end->ring); }
 int end_readable(struct end *end) { return fs_ring_readable(&end->ring); }
 int end_writable(struct end *end) { return fs_ring_writable(&end->ring, &end->own.sender); }
 size_t end_available(struct end *end, size_t enough) { return fs_available(&end->ring, enough); }
-int end_count_ring(struct end *end) { return fs_count_ring(&end->ring, &end->own.sender); }
-uint32_t end_drain(struct end *end) { return fs_doorbell_bytes_to_drain(&end->ring, &end->own.receiver); }
 
 const char *end_violation(struct end *end) { return end->ring.violation; }
-int end_oob_byte(struct end *end) { return end->own.receiver.oob_waiting ? end->own.receiver.oob_byte : -1; }
 uint32_t end_posted(struct end *end) { return end->own.sender.posted; }
 uint32_t end_credited(struct end *end) { return end->own.sender.credited; }
 uint32_t end_consumed(struct end *end) { return fs_load_relaxed(&end->own.receiver.consumed); }
@@ -134,14 +131,7 @@ int lock_try(struct fs_shared_side *side, int sends) { return fs_robust_trylock(
 void lock_release(struct fs_shared_side *side, int sends) { fs_robust_unlock(lock_of(side, sends)); }
 uint32_t lock_word(struct fs_shared_side *side, int sends) { return fs_load_relaxed(&lock_of(side, sends)->word); }
 
-/* Doorbell bytes that the side counted as rung, and for which the kernel had no room at that time. With the send lock. */
-void side_owes(struct fs_shared_side *side, uint32_t count, int64_t since) {
-    side->sender.bytes_unsent = count;
-    side->sender.unsent_since = since;
-}
 void *holders_of(struct fs_shared_side *side) { return &side->holders; }
-
-uint32_t side_owed(struct fs_shared_side *side) { return side->sender.bytes_unsent; }
 
 /* Has the allocator's lock most of the time, until *over. */
 void churn(fs_word32 *over) {

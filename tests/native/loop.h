@@ -16,7 +16,7 @@ struct loop {
     uint64_t sent;      /* bytes that the ring or the kernel has, */
     uint64_t backlog;   /* and those behind them that have been written, and have not found room yet: */
     int on_ring;        /* in the ring, else in the kernel */
-    int said_end, lower_ended, ended, held, over;
+    int said_end, lower_ended, ended, over;
     char *late;
     uint64_t late_size;
 };
@@ -44,7 +44,6 @@ static int take_from_ring(struct loop *l) {
     size_t room = pick_size(&l->me->random, 40000);
     char *into = l->me->buffer + LARGEST - room;
     int64_t got = fs_try_recv(c, into, room, 0, l->lower_ended);
-    if (l->held && !fs_keeps_plug(c)) l->held = 0;
     if (got == -EAGAIN) return 0;
     if (got < 0) {
         fail_loop(l, "receives in a loop", got);
@@ -76,7 +75,7 @@ static void deliver_late(struct loop *l, const char *bytes, uint64_t count) {
 static int read_kernel(struct loop *l) {
     struct end *e = l->me->end;
     uint64_t behind = 0;
-    if (l->lower_ended || l->ended || l->held) return 0;
+    if (l->lower_ended || l->ended) return 0;
     size_t room = pick_size(&l->me->random, 40000);
     char *into = l->me->buffer + LARGEST - room;
     int64_t got = unseen_recv(e->number, into, room, MSG_DONTWAIT);
@@ -105,8 +104,6 @@ static int read_kernel(struct loop *l) {
     }
     check(mine <= got && behind <= (uint64_t)(got - mine), "%" PRId64 " and %" PRIu64 " bytes of %" PRId64, mine, behind, got);
     if (mine) count_step(OWN_BYTES);
-    if ((uint64_t)mine + behind < (uint64_t)got) count_step(DOORBELL_BYTES);
-    if (mine < got) l->held = fs_keeps_plug(&e->c);
     deliver(l, into, (uint64_t)mine);
     if (behind) deliver_late(l, into + got - behind, behind);
     return 1;
@@ -212,7 +209,7 @@ static void sleep_in_loop(struct loop *l) {
         if (attached) fs_disarm_receiver(&e->c.ring, FS_SET_ASLEEP);
         return;
     }
-    struct pollfd fds[2] = {{e->set->epoll, POLLIN, 0}, {l->lower_ended || l->held ? -1 : e->number, POLLIN, 0}};
+    struct pollfd fds[2] = {{e->set->epoll, POLLIN, 0}, {l->lower_ended ? -1 : e->number, POLLIN, 0}};
     if (l->backlog && !l->on_ring) fds[1] = (struct pollfd){e->number, (short)(fds[1].fd < 0 ? POLLOUT : POLLIN | POLLOUT), 0};
     double until = seconds_now() + PATIENCE;
     int woken = 0;

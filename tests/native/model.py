@@ -12,7 +12,7 @@ SIZES = st.one_of(st.integers(1, 64), st.sampled_from([1, 47, 48, 49, 2048, 3276
 
 
 class Ring(RuleBasedStateMachine):
-    """Both ends of a region, each sending and receiving. In the lists, 256 + b stands for b sent out of band."""
+    """Both ends of a region, each sending and receiving."""
 
     @initialize(
         window=st.sampled_from([1, 2, 3, 5, 32]) | st.integers(1, 64),
@@ -20,7 +20,6 @@ class Ring(RuleBasedStateMachine):
         threshold=st.integers(1, 63),
         counts=st.tuples(*[st.sampled_from([0, 0, 2**31 - 20, 2**32 - 20])] * 2),
         limit=st.sampled_from([0, 0, 1, 50_000]),
-        exposed=st.booleans(),
         in_vectors=st.booleans(),
     )
     def begin(
@@ -30,7 +29,6 @@ class Ring(RuleBasedStateMachine):
         threshold: int,
         counts: tuple[int, int],
         limit: int,
-        exposed: bool,
         in_vectors: bool,
     ) -> None:
         library().copy_in_vectors(in_vectors)
@@ -40,16 +38,9 @@ class Ring(RuleBasedStateMachine):
         self.unread: tuple[list[int], list[int]] = ([], [])
         self.kinds = [0, 0]
         self.taken_ends = [False, False]
-        self.exposed = exposed
-        self.bytes_rung = [0, 0]
         self.posts = 0
         for end in self.ends:
             end.limit(limit)
-
-    def note_posted(self, side: int, items: list[int]) -> None:
-        self.unread[side].extend(items)
-        if self.exposed:
-            self.bytes_rung[side] += self.ends[side].count_ring()
 
     @rule(side=SIDES, size=SIZES, combine=st.booleans())
     def post(self, side: int, size: int, combine: bool) -> None:
@@ -60,55 +51,27 @@ class Ring(RuleBasedStateMachine):
         posted = self.ends[side].post(data, combine)
         assert 0 <= posted <= min(size, self.region.chunk)
         if posted:
-            self.note_posted(side, list(data[:posted]))
+            self.unread[side].extend(data[:posted])
         else:
             assert not self.ends[side].writable()
-
-    @rule(side=SIDES, byte=st.integers(0, 255))
-    def post_out_of_band(self, side: int, byte: int) -> None:
-        if not self.kinds[side] and self.ends[side].post(bytes([byte]), type=layout()["FS_OOB"]):
-            self.note_posted(side, [256 + byte])
 
     @rule(side=SIDES)
     def seal(self, side: int) -> None:
         self.ends[side].seal()
 
-    def expected(self, side: int, room: int) -> tuple[list[int], int]:
-        """The bytes that `room` gets of what `side` sent, and how many items that is."""
-        stream, count = self.unread[side], 0
-        result: list[int] = []
-        while count < len(stream) and len(result) < room:
-            if stream[count] < 256:
-                result.append(stream[count])
-            elif result:
-                break
-            count += 1
-        return result, count
-
-    def note_taken(self, side: int, items: int) -> None:
-        oob = [item - 256 for item in self.unread[side][:items] if item >= 256]
-        if oob:
-            assert self.ends[1 - side].oob_byte() == oob[-1]
-        del self.unread[side][:items]
-        if self.exposed:
-            self.bytes_rung[side] -= self.ends[1 - side].drain()
-
     @rule(side=SIDES, room=SIZES)
     def take(self, side: int, room: int) -> None:
-        data = self.ends[1 - side].take(room)
-        expected, items = self.expected(side, room)
-        assert data == bytes(expected)
-        self.note_taken(side, items)
+        assert self.ends[1 - side].take(room) == bytes(self.unread[side][:room])
+        del self.unread[side][:room]
 
     @rule(side=SIDES, room=SIZES)
     def peek(self, side: int, room: int) -> None:
-        assert self.ends[1 - side].take(room, peek=True) == bytes(self.expected(side, room)[0])
+        assert self.ends[1 - side].take(room, peek=True) == bytes(self.unread[side][:room])
 
     @rule(side=SIDES, room=SIZES)
     def discard(self, side: int, room: int) -> None:
-        expected, items = self.expected(side, room)
-        assert self.ends[1 - side].discard(room) == len(expected)
-        self.note_taken(side, items)
+        assert self.ends[1 - side].discard(room) == min(room, len(self.unread[side]))
+        del self.unread[side][:room]
 
     @rule(side=SIDES, size=SIZES, room=SIZES)
     def take_while_posting(self, side: int, size: int, room: int) -> None:
@@ -134,8 +97,6 @@ class Ring(RuleBasedStateMachine):
         if not self.kinds[side]:
             self.kinds[side] = layout()[kind]
             self.ends[side].post_fin(self.kinds[side])
-            if self.exposed:
-                self.bytes_rung[side] += self.ends[side].count_ring()
 
     @rule(side=SIDES)
     def take_end(self, side: int) -> None:
@@ -144,7 +105,6 @@ class Ring(RuleBasedStateMachine):
         if end:
             self.ends[1 - side].fin_taken()
             self.taken_ends[side] = True
-            self.note_taken(side, 0)
 
     @invariant()
     def both_ends_know_what_waits(self) -> None:
@@ -154,8 +114,6 @@ class Ring(RuleBasedStateMachine):
             readable = bool(stream) or bool(self.kinds[side] and not self.taken_ends[side])
             assert bool(peer.readable()) == readable
             assert peer.available(1000) == min(1000, len(stream))
-            if self.exposed:
-                assert (self.bytes_rung[side] > 0) == readable, f"{self.bytes_rung[side]} doorbell bytes"
             assert (end.posted() - end.credited()) % 2**32 <= self.region.window
             assert end.arena_used() <= library().arena(self.region.window, self.region.chunk)
 

@@ -1,6 +1,8 @@
 /* Pollers (core/ready): moves, closes, data, signals, and who else polls the instance: `pollers [NAME]`. */
 #include "pollers.h"
 
+#include "ready/scan.h"
+
 /* ---- a connection that moves while threads wait -------------------------------------------------------------------------------- */
 
 static void *poll_once(void *argument) {
@@ -125,6 +127,48 @@ static void close_a_number(void) {
         check(told_of(poller, 5, 0) == 0, "told of a socket that is closed");
         finish();
     }
+}
+
+/* A thread polls by a number, closes it and ends: the socket, which is open by another one, knows nothing of its poller any more. */
+static void end_behind_a_copy(void) {
+    struct pair *p = &pairs[0];
+    struct fs_pollable *it = &p->its[1];
+    struct fs_call call;
+    open_pair(p);
+    move_pair(p);
+    check(transmit(p, 0, "a", 1) == 1, "sending");
+    struct fs_poller *mine = new_poller(-1);
+    struct pollfd waits = {fcntl(p->ends[1].number, F_DUPFD_CLOEXEC, 0), POLLIN, 0};
+    check(begin_call(&p->ends[1], &call), "it has ended");
+    check(fs_poller_poll(mine, &waits, &it, 1, FOREVER, NULL) == 1 && fs_load_relaxed(&it->home) == mine, "it has no seat");
+    end_call(&p->ends[1], &call);
+    fs_poller_close_number(it, waits.fd, 0);
+    close(waits.fd);
+    check(!it->members && !fs_load_relaxed(&it->home), "it keeps its seat");
+    fs_poller_end(mine);
+    close_pair(p);
+}
+
+/* ---- edges ---- */
+
+/* A look for another reason comes between an arrival and its hint: the hint is an edge all the same. */
+static void edge_behind_a_look(void) {
+    struct epoll_event events[4];
+    begin();
+    open_pair(&pairs[0]);
+    control(poller, EPOLL_CTL_ADD, &pairs[0], 1, EPOLLIN | EPOLLET, 5);
+    move_pair(&pairs[0]);
+    check(told_of(poller, 5, 0) == 0, "told of nothing");
+    check(transmit(&pairs[0], 0, "a", 1) == 1, "sending");
+    fs_poller_forked(poller);
+    struct fs_told told = {.events = events, .max = 4, .wait = ++poller->waits};
+    fs_lock_poller(poller);
+    fs_members_check(poller, &told, FS_TELL);
+    fs_unlock_poller(poller);
+    check(told.count == 0 && told_of(poller, 5, FOREVER) == EPOLLIN, "the edge is lost");
+    check(told_of(poller, 5, 0) == 0, "told twice");
+    close_pair(&pairs[0]);
+    finish();
 }
 
 /* ---- data ------------------------------------------------------------------------------------------------------------------------------- */
@@ -379,7 +423,7 @@ static void busy_cpus(void) {
 
 static const struct test tests[] = {
     TEST(move_while_epoll_waits), TEST(move_while_poll_waits), TEST(single_shot_that_moves), TEST(leave_while_waiting),
-    TEST(close_while_waiting), TEST(close_a_number), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(signals),
+    TEST(close_while_waiting), TEST(close_a_number), TEST(end_behind_a_copy), TEST(edge_behind_a_look), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(signals),
     TEST(handlers_put_off), TEST(room_before_the_sleep), TEST(busy_cpus),
 };
 

@@ -82,7 +82,7 @@ static int64_t transmit_urgent(void) {
     struct fs_call call;
     if (path == KERNEL) return send(fds[0], "!", 1, MSG_OOB);
     MUST(begin_call(&ends[0], &call), "it has ended");
-    int64_t sent = fs_try_send_urgent(&ends[0].c, "!", 1, MSG_NOSIGNAL);
+    int64_t sent = fs_try_send(&ends[0].c, "!", 1, MSG_NOSIGNAL | MSG_OOB);
     end_call(&ends[0], &call);
     return sent;
 }

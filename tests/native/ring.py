@@ -18,11 +18,13 @@ from types import TracebackType
 
 HERE = Path(__file__).parent
 CORE = HERE.parent.parent / "core"
+SHARED = ("ring/robust_lock.c", "os/copy.c", "os/syscalls.c", "rendezvous/upgrade_delay.c")
 SOURCES = [
     str(HERE / "library.c"),
-    *(str(CORE / name) for name in ("ring/robust_lock.c", "os/copy.c", "os/syscalls.c")),
+    *(str(CORE / name) for name in SHARED),
 ]
-FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-O1", "-g", "-fPIC", "-shared"]
+WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
+FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", *WARNINGS, "-O1", "-g", "-fPIC", "-shared"]
 VIOLATION = -1
 WIDE = {"magic", "asks", "set", "fin", "switch_at", "commit"}
 """Fields of eight bytes; the others have four."""
@@ -66,10 +68,8 @@ def library() -> ctypes.CDLL:
         ("lock_try", ctypes.c_int, pointer, ctypes.c_int),
         ("lock_release", None, pointer, ctypes.c_int),
         ("lock_word", u32, pointer, ctypes.c_int),
-        ("side_owes", None, pointer, u32, ctypes.c_int64),
         ("holders_of", pointer, pointer),
-        ("side_owed", u32, pointer),
-        ("end_post", ctypes.c_int64, pointer, ctypes.c_char_p, size, ctypes.c_int, ctypes.c_int),
+        ("end_post", ctypes.c_int64, pointer, ctypes.c_char_p, size, ctypes.c_int),
         ("end_take", ctypes.c_int64, pointer, pointer, size, ctypes.c_int),
         ("end_post_fin", None, pointer, u64),
         ("end_of_stream", u64, pointer),
@@ -77,12 +77,11 @@ def library() -> ctypes.CDLL:
         ("end_limit", None, pointer, u32),
         ("end_available", size, pointer, size),
         ("end_violation", ctypes.c_char_p, pointer),
-        ("end_oob_byte", ctypes.c_int, pointer),
         ("end_arena_used", u64, pointer),
         ("end_counters", ctypes.POINTER(u64), pointer),
         *((f"end_{name}", None, pointer) for name in ("free", "never_piggybacked", "fin_taken", "acknowledge", "seal")),
-        *((f"end_{name}", u32, pointer) for name in ("posted", "credited", "consumed", "drain")),
-        *((f"end_{name}", ctypes.c_int, pointer) for name in ("waiting", "readable", "writable", "count_ring")),
+        *((f"end_{name}", u32, pointer) for name in ("posted", "credited", "consumed")),
+        *((f"end_{name}", ctypes.c_int, pointer) for name in ("waiting", "readable", "writable")),
     ):
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
@@ -178,9 +177,9 @@ class End:
             raise Violation(library().end_violation(self._end).decode())
         return result
 
-    def post(self, data: bytes, combine: bool = False, type: int = 1) -> int:
+    def post(self, data: bytes, combine: bool = False) -> int:
         """Bytes posted, 0 without credit or room."""
-        return self._checked(library().end_post(self._end, data, len(data), type, combine))
+        return self._checked(library().end_post(self._end, data, len(data), combine))
 
     def take(self, room: int, peek: bool = False) -> bytes:
         """Up to `room` bytes of the stream."""

@@ -261,6 +261,31 @@ static void try_epoll_of_others(void) {
 }
 
 /* As many places as there are, and as many pages of processes that come and go as are kept. */
+/* A forked child wakes a set that has ended since, and the next one has its memory. */
+static void try_child_of_before(void) {
+    struct epoll_event event;
+    int failed, status;
+    struct fs_event_set *first = fs_event_set_new(&failed);
+    check(first && fs_set_slot_alloc(first) == 0, "a set: %d", failed);
+    uint64_t name = fs_slot_name(fs_load_relaxed(&first->id), 0);
+    fs_store_sc(&shared->over, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        while (!fs_load_sc(&shared->over)) sched_yield();
+        fs_wake_local_set(name);
+        _exit(0);
+    }
+    fs_event_set_end(first);
+    struct fs_event_set *next = fs_event_set_new(&failed);
+    check(next == first && fs_set_slot_alloc(next) == 0, "the set that was given: %d", failed);
+    fs_prepare_sleep(next);
+    fs_store_sc(&shared->over, 1);
+    check(waitpid(child, &status, 0) == child && status == 0, "status %x", status);
+    fs_wake_local_set(fs_slot_name(fs_load_relaxed(&next->id), 0));
+    check(fs_epoll_wait(next->epoll, &event, 1, 0, NULL) == 1, "it sleeps on");
+    fs_event_set_end(next);
+}
+
 static void try_bounds(void) {
     int failed, idle = 0;
     struct fs_event_set *other = fs_event_set_new(&failed);
@@ -301,6 +326,7 @@ int main(int count, char **arguments) {
         try_garbage();
         try_killed_poster();
         try_epoll_of_others();
+        try_child_of_before();
         if (one_in(&random, 8)) try_bounds();
         if (before >= 0 && rounds.done > 70) check(open_descriptors() <= before + 2, "descriptors are left open");
         if (rounds.done == 70) before = open_descriptors();

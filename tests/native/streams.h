@@ -29,9 +29,9 @@ struct lane {
     fs_word32 ended; /* the sender's side has said so */
 };
 
-enum what { ATTACH, EXPOSE, LEAVE, HOLD, UNHOLD, CLOSE, KILL, WHATS };
+enum what { ATTACH, LEAVE, HOLD, UNHOLD, CLOSE, KILL, WHATS };
 
-static const char *const names[WHATS] = {"attach", "expose", "leave", "hold", "unhold", "close", "kill"};
+static const char *const names[WHATS] = {"attach", "leave", "hold", "unhold", "close", "kill"};
 
 struct event {
     uint64_t at; /* bytes received, both ways */
@@ -39,12 +39,10 @@ struct event {
     int side;
 };
 
-enum { URGENT_NEVER, URGENT_INLINE, URGENT_APART };
-
 enum wanted { NOT_WANTED, WANTED, TOO_LATE };
 
 /* What has to be exercised in every run. */
-#define STEPS(X) X(FROM_RING) X(OWN_BYTES) X(DOORBELL_BYTES) X(LATE) X(SWITCHED) X(FOUND_WHEN_ARMED) \
+#define STEPS(X) X(FROM_RING) X(OWN_BYTES) X(LATE) X(SWITCHED) X(FOUND_WHEN_ARMED) \
     X(WOKEN_BY_EVENTFD) X(WOKEN_BY_DESCRIPTOR) X(POLLED_IN_KERNEL) X(RECEIVED_ASLEEP) X(SENT_ASLEEP)
 #define NAME(name) name,
 enum step { STEPS(NAME) STEP_COUNT };
@@ -69,7 +67,7 @@ static struct round {
     size_t size;
     int lines[2];
     fs_word32 failed_calls, dissolved, tells_holder; /* tells_holder: the forked holder is to end */
-    fs_word64 done[WHATS], bytes, urgent_bytes, bridges, slept, polled;
+    fs_word64 done[WHATS], bytes, urgent_bytes, bridges, slept;
     fs_word64 steps[STEP_COUNT];
     struct fs_counters counters;
 } *the;
@@ -77,7 +75,6 @@ static struct round {
 static struct end ends[2];
 static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 static fs_word32 working;  /* threads of this process */
-static fs_word32 exposed[2];
 static fs_word32 moving[2]; /* so nobody goes into the kernel's own call any more */
 static pid_t holder, other; /* the forked holder, and the process of side 1 */
 
@@ -87,9 +84,6 @@ struct worker {
     struct lane *lane;
     uint64_t random;
     uint64_t from, until; /* what a sender in no order has taken on */
-    int edges;            /* an epoll of its own, edge-triggered; -1: none yet */
-    int alone;            /* the only receiver of its lane */
-    double nothing_since; /* the descriptor was called readable, and nothing was to be had */
     char *buffer;
 };
 
@@ -235,12 +229,8 @@ static int64_t try_to_send(struct worker *me, uint64_t position, size_t length) 
     if (blocks && may_block(me->end)) {
         part = fs_send_asleep(c, data, length, MSG_NOSIGNAL);
         if (part > 0) fs_add_sc(&the->steps[SENT_ASLEEP], 1);
-    } else if (the->urgent == URGENT_APART && one_in(&me->random, 16) && fs_is_attached(c) && fs_sends_on_ring(c)) {
-        part = fs_try_send_urgent(c, "!", 1, MSG_NOSIGNAL);
-        if (part == 1) fs_add_sc(&the->urgent_bytes, 1);
-        if (part == 1) part = 0; /* none of the stream's */
-    } else if (the->urgent == URGENT_INLINE && one_in(&me->random, 16) && fs_is_attached(c)) {
-        part = fs_try_send_urgent(c, data, length, MSG_NOSIGNAL);
+    } else if (the->urgent && one_in(&me->random, 64) && fs_is_attached(c)) {
+        part = fs_try_send(c, data, length, MSG_NOSIGNAL | MSG_OOB);
         if (part > 0) fs_add_sc(&the->urgent_bytes, 1);
     } else {
         part = fs_try_send(c, data, length, MSG_NOSIGNAL);
@@ -254,20 +244,6 @@ static void end_stream(struct worker *me) {
     if (the->closes == e->side) return; /* the end of the connection ends it */
     while (fs_conn_shutdown(&e->c, 0, 1) == -EINTR) {}
     shutdown(e->number, SHUT_WR);
-}
-
-static void await_room(struct worker *me) {
-    struct end *e = me->end;
-    double until = seconds_now() + PATIENCE;
-    if (fs_load_relaxed(&exposed[e->side]) && one_in(&me->random, 2)) {
-        if (!fs_plug_if_full(&e->c)) return; /* credits came meanwhile */
-        do {
-            struct pollfd polled = {e->number, POLLOUT, 0};
-            if (poll(&polled, 1, 100) > 0 || !fs_load_sc(&e->open)) return;
-        } while (seconds_now() < until);
-        lose("side %d was never called writable", e->side);
-    }
-    sleep_for(me, FS_SEND);
 }
 
 /* One send call, and what follows it. Whether this thread is done. */
@@ -304,7 +280,7 @@ static int send_some(struct worker *me) {
         if (fs_cas32(&lane->ended, 0, 1)) end_stream(me);
         return 1;
     }
-    if (part == -EAGAIN) await_room(me);
+    if (part == -EAGAIN) sleep_for(me, FS_SEND);
     else if (!length) sched_yield(); /* until more is allowed, or others have sent the last of it */
     if (one_in(&me->random, 16)) sched_yield(); /* starves the receivers: they claim what is open */
     return 0;
@@ -324,50 +300,6 @@ static void *send_stream(void *argument) {
 }
 
 /* ---- receiving ----------------------------------------------------------------------------------------------- */
-
-static void watch_edges(struct worker *me) {
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET | EPOLLRDHUP};
-    if (me->edges < 0) {
-        me->edges = epoll_create1(EPOLL_CLOEXEC);
-        check(epoll_ctl(me->edges, EPOLL_CTL_ADD, me->end->number, &event) == 0, "epoll_ctl: %m");
-    }
-    double until = seconds_now() + PATIENCE;
-    do {
-        if (epoll_wait(me->edges, &event, 1, 100) > 0 || !fs_load_sc(&me->end->open)) return;
-    } while (seconds_now() < until);
-    lose("there was never an edge at the descriptor of side %d", me->end->side);
-}
-
-static void watch_descriptor(struct worker *me) {
-    struct end *e = me->end;
-    double until = seconds_now() + PATIENCE;
-    fs_add_sc(&the->polled, 1);
-    if (the->urgent == URGENT_NEVER && me->alone && !the->leaves && !the->excused && one_in(&me->random, 2)) {
-        watch_edges(me);
-        return;
-    }
-    do {
-        struct pollfd polled = {e->number, POLLIN, 0};
-        if (poll(&polled, 1, 100) > 0) {
-            if (!me->nothing_since) me->nothing_since = seconds_now();
-            return;
-        }
-        if (!fs_load_sc(&e->open)) return;
-    } while (seconds_now() < until);
-    lose("side %d was never called readable", e->side);
-}
-
-static void await_data(struct worker *me) {
-    struct end *e = me->end;
-    if (me->nothing_since && seconds_now() > me->nothing_since + 2 && me->alone && !the->excused)
-        lose("side %d is called readable, and there is nothing", e->side);
-    if (fs_load_relaxed(&exposed[e->side]) && one_in(&me->random, 2)) {
-        watch_descriptor(me);
-        return;
-    }
-    me->nothing_since = 0;
-    sleep_for(me, FS_RECEIVE);
-}
 
 /* For reports: how many bytes are alike, */
 static size_t alike(const char *got, const unsigned char *wanted, size_t length) {
@@ -416,11 +348,10 @@ static int receive_some(struct worker *me) {
     }
     if (got < 0) {
         if (got != -EAGAIN) note_failure(me, "receives", got);
-        else if (!blocks) await_data(me); /* (it has waited) */
+        else if (!blocks) sleep_for(me, FS_RECEIVE); /* (it has waited) */
         return got != -EAGAIN;
     }
     check((size_t)got <= room, "%" PRId64 " bytes into room for %zu", got, room);
-    me->nothing_since = 0;
     if (lane->ordered && !(flags & MSG_TRUNC) && memcmp(into, pattern_at(position), (size_t)got) != 0)
         lose("side %d: wrong bytes among the %" PRId64 " at %" PRIu64 ", flags %#x: right are %zu, and at their end"
              " are those of %" PRId64, e->side, got, position, flags, alike(into, pattern_at(position), (size_t)got),
@@ -441,7 +372,6 @@ static void *receive_stream(void *argument) {
             over = receive_some(me);
         end_call(me->end, &call);
     }
-    if (me->edges >= 0) close(me->edges);
     free(me->buffer);
     fs_add_sc(&working, (uint32_t)-1);
     return NULL;

@@ -59,15 +59,13 @@ __attribute__((noreturn, no_sanitize("thread"))) static void lose(const struct s
         fprintf(stderr, "side %d: window %u, chunk %u, t %u, way %u\n", s, it->ring.window, it->ring.chunk,
                 it->ring.ack_threshold, it->way);
         fprintf(stderr, "  sends: %" PRIu64 " of %" PRIu64 " bytes, lead %u, posted %u, credited %u, acked %u,"
-                " ack_seen %u, arena %" PRIu64 ", credit_wait %u, rung %u, futex %u\n", it->out->sent,
+                " ack_seen %u, arena %" PRIu64 ", credit_wait %u, futex %u\n", it->out->sent,
                 it->out->target, it->out->lead, own->sender.posted, own->sender.credited, fs_load_relaxed(&tx->acked),
                 fs_load_relaxed(&own->receiver.ack_seen), own->sender.head - own->sender.tail, fs_load_relaxed(&tx->credit_wait),
-                fs_load_relaxed(&tx->rung), fs_load_relaxed(&tx->credit_futex));
-        fprintf(stderr, "  receives: consumed %u, acknowledged %u, doorbell %u, heard %u, owed %u, end %d,"
-                " futex %u\n",
+                fs_load_relaxed(&tx->credit_futex));
+        fprintf(stderr, "  receives: consumed %u, acknowledged %u, doorbell %u, end %d, futex %u\n",
                 fs_load_relaxed(&own->receiver.consumed), fs_load_relaxed(&own->receiver.acknowledged), fs_load_relaxed(&rx->doorbell),
-                fs_load_relaxed(&rx->heard), own->receiver.doorbell_debt, own->receiver.fin_taken != 0,
-                fs_load_relaxed(&rx->futex));
+                own->receiver.fin_taken != 0, fs_load_relaxed(&rx->futex));
     }
     fail("a %s of side %d was never woken", who, side->ring.side);
 }
@@ -86,8 +84,7 @@ static void ring(struct side *side) {
 /* The peer waits for credits. With the receive lock. */
 static void serve_sender(struct side *side) {
     fs_send_ack(&side->ring, &side->own.receiver);
-    uint32_t wants = fs_claim_credit_wait(&side->ring, &side->own.receiver, 0);
-    if (wants & FS_WAITS) fs_futex_wake(&side->ring.rx->credit_futex);
+    if (fs_claim_sender_wakeups(&side->ring, &side->own.receiver) & FS_WAKE_SENDERS) fs_futex_wake(&side->ring.rx->credit_futex);
 }
 
 static void sleep_unless(int ready, struct side *side, fs_word32 *futex, uint32_t heard, const char *who) {
@@ -138,7 +135,7 @@ static void *send_stream(void *argument) {
         fs_robust_lock(&side->own.sender.lock, (uint32_t)getpid());
         if (length > allowed(side) - out->sent) length = (uint32_t)(allowed(side) - out->sent);
         while (done < length) {
-            int64_t part = fs_post(&side->ring, &side->own.sender, (const char *)pattern_at(out->sent), length - done, FS_DATA, combine, NULL);
+            int64_t part = fs_post(&side->ring, &side->own.sender, (const char *)pattern_at(out->sent), length - done, combine);
             check(part >= 0, "posting: %s", side->ring.violation);
             if (part == 0) break;
             out->sent += (uint64_t)part;

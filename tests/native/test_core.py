@@ -113,12 +113,11 @@ def test_the_public_header_goes_with_what_else_a_program_includes(other: str, st
 
 
 LOCKS = """
-#include "conn/doorbell_rx.h"
 #include "conn/fallback.h"
-#include "conn/doorbell_tx.h"
 #include "conn/send.h"
-#include "conn/state.h"
 #include "conn/side_lock.h"
+#include "conn/state.h"
+#include "conn/wake.h"
 #include "ring/ring_recovery.h"
 
 void program(struct fs_connection *c, struct fs_sender *sender, struct fs_receiver *receiver,
@@ -130,18 +129,18 @@ void program(struct fs_connection *c, struct fs_sender *sender, struct fs_receiv
 LOCK = re.compile(r"\b(?:both\.)?(sender|receiver|fallback)\b")
 OTHERS = {"sender": "receiver", "receiver": "sender", "fallback": "sender"}
 NEED_A_LOCK = [
-    "fs_post(&c->ring, sender, bytes, 1, FS_DATA, 0, NULL);",
+    "fs_post(&c->ring, sender, bytes, 1, 0);",
     "fs_post_fin(&c->ring, sender, FS_FIN);",
     "fs_update_credits(&c->ring, sender);",
     "fs_arm_sender(&c->ring, sender, FS_WAITS);",
     "fs_recover_sender(&c->ring, sender);",
     "fs_ring_recv(&c->ring, receiver, bytes, 1, FS_CONSUME);",
     "fs_send_ack(&c->ring, receiver);",
-    "fs_doorbell_bytes_to_drain(&c->ring, receiver);",
+    "fs_claim_sender_wakeups(&c->ring, receiver);",
     "fs_recover_receiver(&c->ring, receiver);",
     "fs_notify_receiver(c, sender, FS_ASLEEP);",
     "fs_switch_sending(c, both.sender);",
-    "fs_drain_doorbell_bytes(c, both.receiver);",
+    "fs_answer_credit_wait(c, both.receiver);",
     "fs_change_sending(c, sender, FS_EV_HOLD);",
     "fs_change_receiving(c, receiver, FS_EV_COLLECT);",
     "fs_change_leaving(c, fallback, FS_EV_OUT);",
@@ -149,10 +148,8 @@ NEED_A_LOCK = [
     "fs_fallback_done(c, fallback);",
     "sender = fs_lock_send(c);",
     "receiver = fs_lock_recv_within(c, 1);",
-    "fs_unlock_send_quick(sender);",
-    "fs_unlock_recv_quick(receiver);",
-    "fs_unlock_send(c, sender);",
-    "fs_unlock_recv(c, receiver);",
+    "fs_unlock_send(sender);",
+    "fs_unlock_recv(receiver);",
     "fs_fallback_end(c, fallback, 1);",
 ]
 

@@ -15,7 +15,7 @@ from fastsock._native import control
 from native.model import Ring
 from native.ring import End, Interference, Region, Violation, commit_word, layout, library
 
-DATA, OOB = 1, 2
+DATA = 1
 INLINED, SEALED, OPEN = 1, 2, 3
 SPARE, SPARES = 4_456_448, 2
 
@@ -163,6 +163,7 @@ def test_only_the_constant_words_of_the_header_are_believed() -> None:
         (commit_word(1, 65535, state=SEALED), "descriptor with an impossible length"),
         (commit_word(1, 0, state=OPEN), "descriptor with an impossible length"),
         (commit_word(1, 10, type=0), "descriptor of an unknown type"),
+        (commit_word(1, 10, type=2), "descriptor of an unknown type"),
         (commit_word(1, 10, type=3), "descriptor of an unknown type"),
         (commit_word(1, 10, type=255, state=OPEN), "descriptor of an unknown type"),
         (commit_word(1, 10, state=0), "descriptor in an impossible state"),
@@ -303,17 +304,6 @@ def test_a_stream_that_is_never_answered_has_no_end(count: int) -> None:
     for _ in range(40):
         assert near.post(b"x") == 1
         assert far.take(10) == b"x"
-
-
-def test_out_of_band_data_is_never_appended_to_ordinary_data() -> None:
-    near, far = Region(window=4).ends(ack_threshold=3)
-    for byte in b"abcd":
-        assert near.post(bytes([byte])) == 1  # the last one is left open, as the window is nearly used up
-    assert near.post(b"!", type=OOB) in (0, 1)
-    assert far.take(100) == b"abcd"
-    if far.waiting():
-        assert far.take(100) == b""
-        assert far.oob_byte() == ord("!")
 
 
 @pytest.mark.parametrize("chunk", [1024, 2048, 4096, 8192, 32768])

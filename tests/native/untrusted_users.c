@@ -20,7 +20,7 @@ enum { LIMIT = 1024, STRANGER = 12345, MOST_SECONDS = 60, NEVER = 20000 /* us th
 
 enum role { PROGRAM = 0, CONTROL_THREAD, REAPER, ALL_PASS };
 
-enum call { START, RECVMSG, SEND, CLOSE, STAT }; /* START: before the first one */
+enum call { START, RECVMSG, WAKE, CLOSE, STAT }; /* START: before the first one */
 
 static __thread enum role role;
 static struct fs_system real;
@@ -108,9 +108,9 @@ static int held_statx(int fd, const char *path, int flags, unsigned wanted, stru
     return real.statx(fd, path, flags, wanted, into);
 }
 
-static ssize_t held_send(int fd, const void *data, size_t length, int flags) {
-    stand_still(SEND);
-    return real.send(fd, data, length, flags);
+static int held_futex(void *word, int what, uint32_t value, const struct timespec *time) {
+    if (what == FUTEX_WAKE) stand_still(WAKE);
+    return real.futex(word, what, value, time);
 }
 
 static int held_close(int fd) {
@@ -274,22 +274,10 @@ static struct pair *make_pair(void) {
     return pair;
 }
 
-/* End 1 posts, end 0 hands its number out, and asks for the doorbell byte that is missing. */
-static void ask(struct pair *pair) {
-    struct fs_call call;
-    check(begin_call(&pair->ends[1], &call), "it has ended");
-    check(fs_try_send(&pair->ends[1].c, "posted", 6, MSG_NOSIGNAL) == 6, "not sent");
-    end_call(&pair->ends[1], &call);
-    check(begin_call(&pair->ends[0], &call), "it has ended");
-    enter_front();
-    int lacks = fs_expose(&pair->ends[0].c);
-    leave_front();
-    end_call(&pair->ends[0], &call);
-    check(lacks == 1, "no byte is missing: %d", lacks);
-    fs_request_doorbell_byte(pair->memory, 0, ((struct fs_region *)pair->memory)->id);
-}
+/* End 0 asks the control thread of end 1 to look, which wakes who sleeps there. */
+static void ask(struct pair *pair) { fs_send_control_to_side(pair->memory, ((struct fs_region *)pair->memory)->id, 1, -1); }
 
-static int has_byte(struct pair *pair) { return fs_poll_events_now(pair->ends[0].number, POLLIN); }
+static int is_answered(struct pair *pair) { return fs_load_sc(&pair->ends[1].c.watch.told) != 0; }
 
 static fs_word32 ended;
 
@@ -316,7 +304,7 @@ static void hold_while_answering(int lost) {
     int fds[2], size;
     connect_pair(fds);
     fs_store_sc(&ended, 0);
-    hold(CONTROL_THREAD, SEND); /* the doorbell byte's */
+    hold(CONTROL_THREAD, WAKE);
     ask(first);
     until(fs_load_sc(&stands), "the thread does not answer");
     if (lost) {
@@ -325,9 +313,9 @@ static void hold_while_answering(int lost) {
         enter_front();
         check(fs_control_thread_start() == 0, "no second thread");
         leave_front();
-        hold(ALL_PASS, SEND); /* but the first one */
+        hold(ALL_PASS, WAKE); /* but the first one */
         ask(second);
-        until(has_byte(second), "the second thread does not answer");
+        until(is_answered(second), "the second thread does not answer");
     } else {
         fork_and_publish(fds[1]);
     }
@@ -338,7 +326,7 @@ static void hold_while_answering(int lost) {
     pthread_join(ending, NULL);
     until(start_thread() == 0, "no thread is started again");
     if (!lost) ask(second);
-    until(has_byte(second), "the next thread does not answer");
+    until(is_answered(second), "the next thread does not answer");
     fork_and_publish(fds[1]);
     until(start_thread() == 0, "the first thread has taken the word that the next one shall end");
     end_pair(second);
@@ -510,9 +498,8 @@ static void drop_late(void) {
     check(stranger >= 0 && sendmsg(stranger, &message, 0) == 0, "sending: %m");
     close(stranger);
     until(fs_load_sc(&stands), "nobody drops it");
-    /* (Nobody needs a doorbell byte: that one would get it without being heard.) */
     uint32_t told = fs_load_sc(&pair->ends[1].c.watch.told);
-    fs_request_doorbell_byte(pair->memory, 0, ((struct fs_region *)pair->memory)->id);
+    ask(pair);
     fs_store_sc(&next_role, CONTROL_THREAD);
     enter_front();
     fs_control_thread_stop();
@@ -584,7 +571,7 @@ int main(int count, char **arguments) {
     real = fs_system;
     fs_system.pthread_create = create_in_role;
     fs_system.recvmsg = held_recvmsg;
-    fs_system.send = held_send;
+    fs_system.futex = held_futex;
     fs_system.close = held_close;
     fs_system.fstat = held_fstat;
     fs_system.statx = held_statx;

@@ -8,7 +8,6 @@ import pytest
 from harness.hosts import two_hosts
 from harness.processes import FASTSOCK, PLAIN, Server, command, ended
 
-POLLED = {"FASTSOCK_MOVE_POLLED": "1"}  # Dask waits for its connections with poll
 FILTERS = "examples/dask_filters.py"
 
 
@@ -19,15 +18,15 @@ def test_edges_within_a_host_take_the_ring_and_those_between_hosts_stay_on_tcp(t
     with two_hosts() as [(first, address), (second, other)], contextlib.ExitStack() as stack:
         scheduler = f"tcp://{address}:8786"  # in a namespace of its own
         words = ["-m", "distributed.cli.dask_scheduler", "--host", address, "--port", "8786", "--no-dashboard"]
-        stack.enter_context(Server(inside(first, "scheduler", *words), **POLLED)).said("Scheduler at:")
+        stack.enter_context(Server(inside(first, "scheduler", *words))).said("Scheduler at:")
         workers = []
         for number, (name, host) in enumerate([(first, address), (first, address), (second, other)]):
             words = ["-m", "distributed.cli.dask_worker", scheduler, "--host", host, "--nthreads", "1"]
             words += ["--no-dashboard", "--no-nanny", "--local-directory", tmp_path]
-            workers.append(stack.enter_context(Server(inside(name, f"worker-{number}", *words), **POLLED)))
+            workers.append(stack.enter_context(Server(inside(name, f"worker-{number}", *words))))
             workers[-1].said("Starting established connection")
         words = [FILTERS, "--scheduler", scheduler, "--blocks", "40", "--size", "4096"]
-        report = json.loads(ended(inside(first, "client", *words), **POLLED).stdout.splitlines()[-1])
+        report = json.loads(ended(inside(first, "client", *words)).stdout.splitlines()[-1])
         assert (report["workers"], report["blocks"], report["right"]) == (3, 120, True)
         for worker in workers:
             worker.end()

@@ -19,7 +19,7 @@ COMMANDS = sorted({words.removesuffix("-->").strip() for words in TYPED})
 MODULES = {
     "bench": "bench",
     "bench copies": "bench.copies",
-    "bench pictures": "bench.pictures",
+    "bench figures": "bench.figures",
     "bench programs": "bench.programs",
     "chaos": "tests.soak",
     "demo": "bench.demo",

@@ -1,10 +1,11 @@
 """What the documents say about the tests, the settings and the events."""
 
 import ast
+import logging
 import re
 from pathlib import Path
 
-from fastsock import config
+from fastsock import config, path_events
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
@@ -41,7 +42,9 @@ def test_every_setting_has_its_line():
 def test_every_event_has_its_line_and_its_level():
     source = "\n".join(path.read_text() for path in (ROOT / "fastsock").rglob("*.py"))
     told = {name: level for level, name in re.findall(r'\bevent\((\w+), "(fastsock\.\w+)"', source)}
-    told |= dict.fromkeys(re.findall(r'\bdetail\("(fastsock\.\w+)"', source), "DEBUG")
+    said = "\n".join(path.read_text() for path in (ROOT / "interpose").glob("*.c"))
+    levels = {name: logging.getLevelName(level) for name, level in path_events.LEVELS.items()}
+    told |= {name: levels.get(name, "WARNING") for name in re.findall(r'report\w*\(s, "(fastsock\.\w+)"', said)}
     assert len(told) > 8
     shown = {cells[0].strip("`"): cells[1].partition(",")[0] for cells in rows("reasons.md") if len(cells) == 3}
     assert {name: level for name, level in shown.items() if name.startswith("fastsock.")} == told

@@ -15,7 +15,7 @@ from harness.processes import ended, marked
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # bench is no installed package
 
-from bench.programs import calls, show, table  # noqa: E402
+from bench.programs import calls, table  # noqa: E402
 from bench.programs.measure import measure  # noqa: E402
 from bench.programs.pair import AGAIN, FASTSOCK, PLAIN, SCRIPTS, Slice  # noqa: E402
 from bench.programs.plan import Plan  # noqa: E402
@@ -181,28 +181,18 @@ def test_figures_in_two_humps_are_told():
     assert humps([1.0] * 9 + [3.0]) is None  # a straggler is no hump
 
 
-def test_the_table_of_a_document_marks_what_falls_short(tmp_path):
-    row = next(row for row in table.ROWS if row.name == "threads-500")
-    slow = Result(row, FREE, {PLAIN: slices(1000, 1000), FASTSOCK: slices(1100, 1100)})
-    line = "| 500 threads on 500 connections | 1.10 (*) | 1.2 | 1.00 | - | - | - |"
-    assert show.markdown([slow]).splitlines()[-1] == line
-    document = tmp_path / "README.md"
-    document.write_text(f"before\n{show.BEGIN}\nold\n{show.END}\nafter\n")
-    show.write_markdown(document, [slow])
-    assert document.read_text() == f"before\n{show.BEGIN}\n{show.markdown([slow])}{show.END}\nafter\n"
-
-
 # ---- the table ---------------------------------------------------------------------------------------------
 
 
 def test_the_rows_of_the_table_can_be_started():
     names = [row.name for row in table.ROWS]
     assert len(names) == len(set(names))
-    values = {"port": "1", "scratch": "x", **Plan().sizes}
+    values = {"port": "1", "inner": "2", "scripts": SCRIPTS, "scratch": "x", **Plan().sizes}
     for row in table.ROWS:
         for end in (*row.servers, row.client):
             words = [word.format(**values) for word in end.words]
             assert end.native or words[0] == "-m" or (SCRIPTS / words[0]).is_file(), row.name
+            assert all(Path(word).is_file() for word in words if word.startswith(str(SCRIPTS))), row.name
         assert set(row.placements) <= set(PLACEMENTS)
         assert row.goal(APART) is None or APART in row.placements
 

@@ -148,7 +148,7 @@ def test_pictures_are_there_and_have_words_for_those_who_do_not_see_them():
                 assert (ROOT / ".github/workflows" / badge[1]).is_file(), target
                 continue
             assert (file.parent / target).is_file(), f"{file.name}: {target}"
-    assert {"docs/latency.svg", "docs/throughput.svg", "byte.svg"} <= set(found)
+    assert {"docs/byte.svg", "latency.svg", "throughput.svg"} <= set(found)
 
 
 def test_attributes_of_the_api_page_have_their_own_words():

@@ -18,9 +18,9 @@ FOLDER = Path(os.environ["SANITIZER_REPORTS"])
 
 def pytest_configure() -> None:
     """Refuses to run on anything but the instrumented modules."""
-    from fastsock._native import control, os_calls, registry, socket_lifecycle, socket_methods, transport
+    from fastsock._native import control, endpoint, libc_front, relay_protocol, transport
 
-    for module in (registry, socket_lifecycle, socket_methods, os_calls, control, transport):
+    for module in (libc_front, control, endpoint, transport, relay_protocol):
         path = Path(str(module.__file__))
         if Path.cwd() not in path.parents or MARKS[os.environ["SANITIZER"]] not in path.read_bytes():
             raise pytest.UsageError(f"{path} is not the instrumented module")

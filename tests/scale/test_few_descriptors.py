@@ -148,7 +148,7 @@ def test_our_descriptors_stay_in_our_share(limited: int, limit: int, first: int,
         assert {*low} <= {*made} <= {*low, *high}
     finally:
         for fd in made:
-            os.close(fd)
+            control.close_reserved(fd)
 
 
 MOVES_ONE = """

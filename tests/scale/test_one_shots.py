@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from harness.counting import traced
-from harness.pairs import listening, number_of
+from harness.pairs import inside, listening
 
 import fastsock
-from fastsock._native import registry
+from fastsock._native import libc_front
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CALLS = "write,fstat,newfstatat,getpeername,getsockname,getsockopt,setsockopt,fcntl,ioctl,?poll,ppoll,sched_yield"
@@ -72,18 +72,18 @@ def test_a_one_shot_makes_the_system_calls_of_plain_tcp(tmp_path: Path) -> None:
 
 def test_a_descriptor_that_c_code_has_duplicated_is_known_by_its_socket(opened: contextlib.ExitStack) -> None:
     client, _ = connection(opened)
-    number = LIBC.dup(number_of(client))
+    number = LIBC.dup(client.fileno())
     try:
-        known = registry.find(number)
+        known = libc_front.describe(number)
         assert known is not None
-        assert number_of(client) in known.descriptors
+        assert known["side"] == inside(client)["side"]
     finally:
         os.close(number)
 
 
 def test_a_number_that_c_code_has_closed_is_the_file_that_has_it_now(opened: contextlib.ExitStack) -> None:
     client, _ = connection(opened)
-    number = number_of(client)
+    number = client.fileno()
     reads, writes = os.pipe()
     try:
         assert LIBC.dup2(writes, number) == number  # by C code: closes the connection
@@ -97,23 +97,24 @@ def test_a_number_that_c_code_has_closed_is_the_file_that_has_it_now(opened: con
 def test_a_number_that_c_code_has_closed_is_the_connection_that_has_it_now(opened: contextlib.ExitStack) -> None:
     first, _ = connection(opened)
     again, server = connection(opened)
-    assert LIBC.dup2(number_of(again), number_of(first)) == number_of(first)
-    for number in (number_of(first), number_of(again)):
+    side = inside(again)["side"]
+    assert LIBC.dup2(again.fileno(), first.fileno()) == first.fileno()
+    for number in (first.fileno(), again.fileno()):
         os.write(number, b"hello")
         assert server.recv(100) == b"hello"
-        assert registry.find(number) is registry.find(number_of(again)) is not None
+    assert [inside(sock)["side"] for sock in (first, again)] == [side] * 2
 
 
 def test_a_new_connection_does_not_take_up_what_had_its_number_before(opened: contextlib.ExitStack) -> None:
     listener = opened.enter_context(listening())
     gone = fastsock.socket()
     gone.connect(listener.getsockname())
-    number = number_of(gone)
-    before = registry.tracked()[number]
+    number = gone.fileno()
+    assert libc_front.describe(number)
     assert LIBC.close(number) == 0
+    assert libc_front.describe(number) is None
     client = opened.enter_context(fastsock.socket())
-    assert number_of(client) == number
+    assert client.fileno() == number
     client.connect(listener.getsockname())
-    assert before.finished
-    assert registry.tracked()[number] is not before
+    assert len(libc_front.connections()) == 1
     gone.detach()

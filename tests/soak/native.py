@@ -49,6 +49,7 @@ class Program:
     def start(self) -> None:
         self.generation += 1
         self.heard = time.monotonic()
+        self.ready = False  # it has said something: it handles its signals by then
         rng = random.Random(f"{self.chaos.options.seed} {self.name} {self.generation}")
         eager = {"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK__MEETING_MS": "20"} if rng.random() < 0.7 else {}
         words = [word.replace("SEED", str(rng.randrange(1 << 31))) for word in self.words]
@@ -71,6 +72,7 @@ class Program:
         assert process.stdout is not None
         for line in process.stdout:
             self.heard = time.monotonic()
+            self.ready |= process is self.process
             self.chaos.counts[f"{self.name}: {line.split()[0]}"] += 1
             if wrong := judge(line):
                 # (A kill is noted before it is done; others that it hurts may be told first.)
@@ -101,7 +103,8 @@ def group_of(pid: int) -> int:
 
 
 def talked(line: str) -> str | None:
-    begins = line.startswith("Could not connect") or "Failed to connect" in line  # the server has been killed before
+    # (The server has been killed before, and may be stopped while it starts.)
+    begins = line.removeprefix("cut ").startswith("Could not connect") or "Failed to connect" in line
     return None if line.startswith("ok ") or begins else line.strip()
 
 
@@ -219,7 +222,7 @@ class Chaos:
         elif fault == "stop":
             send_signal(pid, signal.SIGSTOP)
             self.later.append((time.monotonic() + rng.choice((0.01, 0.2, 1.0, 3.0)), pid))
-        elif fault == "alarm" and "-" in program.name and program.name != "redis-cli":
+        elif fault == "alarm" and program.ready and program.name not in SERVERS:
             for _ in range(rng.randrange(1, 50)):
                 send_signal(pid, signal.SIGALRM)
                 time.sleep(0.001)

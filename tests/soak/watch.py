@@ -98,9 +98,10 @@ def note_path(talk: Talk) -> None:
 # ---- dumps -------------------------------------------------------------------------------------------------
 
 
-def _endpoints() -> list[Any]:
-    module = sys.modules.get("fastsock._native.registry")
-    return module.endpoints() if module else []
+def _ends() -> list[Any]:
+    """The connections that fastsock serves in this process."""
+    module = sys.modules.get("fastsock._native.libc_front")
+    return module.connections() if module else []
 
 
 def describe(talk: Talk) -> dict[str, Any]:
@@ -125,11 +126,9 @@ def dump(first: Talk | None = None) -> None:
         print(f"==== {time.strftime('%X')} {SLOT} pid {os.getpid()} {sys.argv}", file=file)
         for talk in dict.fromkeys([*([first] if first else []), *talks]):
             print(json.dumps(describe(talk), indent=1, default=str), file=file)
-        for endpoint in _endpoints():
-            try:
-                print("endpoint", endpoint.describe(), endpoint.ends(), file=file)
-            except Exception as error:
-                print("endpoint", endpoint, repr(error), file=file)
+        for end in _ends():
+            state = sys.modules["fastsock._native.libc_front"].describe(end.fd)
+            print("end", end.fd, end.local, end.peer, end.standing, end.counters, state, file=file)
         file.flush()
         faulthandler.dump_traceback(file, all_threads=True)
 
@@ -225,4 +224,4 @@ def left_in_process() -> dict[str, int]:
         sockets += target.startswith("socket:[") and target[8:-1] in tcp
     with open("/proc/self/maps") as maps:
         regions = sum("memfd:fastsock" in line for line in maps)
-    return {"sockets": sockets, "endpoints": len(_endpoints()), "regions": regions}
+    return {"sockets": sockets, "endpoints": len(_ends()), "regions": regions}

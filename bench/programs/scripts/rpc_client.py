@@ -1,8 +1,9 @@
-"""usage: rpc_client.py rpyc PORT call|attribute | xmlrpc PORT | manager PORT | connection PORT [BYTES]"""
+"""usage: rpc_client.py rpyc PORT call|attribute | connection PORT [BYTES] | thrift|grpc|xmlrpc|manager PORT"""
 
 import sys
 from multiprocessing.connection import Client
 from multiprocessing.managers import BaseManager
+from pathlib import Path
 from typing import Any
 from xmlrpc.client import ServerProxy
 
@@ -26,6 +27,32 @@ def drive_rpyc() -> None:
 
     clock.repeat(call if word == "call" else attribute)
     connection.close()
+
+
+def drive_thrift() -> None:
+    import thriftpy2
+    from thriftpy2.rpc import make_client
+
+    calc = thriftpy2.load(str(Path(__file__).parent / "calc.thrift"), module_name="calc_thrift")
+    client = make_client(calc.Calc, "127.0.0.1", port)
+
+    def one() -> None:
+        assert client.add(1, 2) == 3
+
+    clock.repeat(one)
+    client.close()
+
+
+def drive_grpc() -> None:
+    import grpc
+
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.enable_http_proxy", 0)]) as channel:
+        echo = channel.unary_unary("/bench.Calls/Echo")
+
+        def one() -> None:
+            assert echo(b"hello") == b"hello"
+
+        clock.repeat(one)
 
 
 def drive_xmlrpc() -> None:
@@ -64,5 +91,5 @@ def drive_connection() -> None:
     clock.repeat(one)
 
 
-DRIVE = {"rpyc": drive_rpyc, "xmlrpc": drive_xmlrpc, "manager": drive_manager, "connection": drive_connection}
-DRIVE[kind]()
+DRIVE = {"rpyc": drive_rpyc, "thrift": drive_thrift, "grpc": drive_grpc, "xmlrpc": drive_xmlrpc}
+{**DRIVE, "manager": drive_manager, "connection": drive_connection}[kind]()

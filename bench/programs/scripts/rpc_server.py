@@ -1,8 +1,9 @@
-"""usage: rpc_server.py rpyc|xmlrpc|manager|connection PORT"""
+"""usage: rpc_server.py rpyc|thrift|grpc|xmlrpc|manager|connection PORT"""
 
 import sys
 from multiprocessing.connection import Listener
 from multiprocessing.managers import BaseManager
+from pathlib import Path
 from typing import Any
 from xmlrpc.server import SimpleXMLRPCRequestHandler, SimpleXMLRPCServer
 
@@ -25,6 +26,30 @@ def serve_rpyc() -> None:
             return a + b
 
     ThreadedServer(Service, hostname="127.0.0.1", port=port).start()
+
+
+def serve_thrift() -> None:
+    import thriftpy2
+    from thriftpy2.rpc import make_server
+
+    class Handler:
+        add = staticmethod(add)
+
+    calc = thriftpy2.load(str(Path(__file__).parent / "calc.thrift"), module_name="calc_thrift")
+    make_server(calc.Calc, Handler(), "127.0.0.1", port, client_timeout=None).serve()
+
+
+def serve_grpc() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import grpc
+
+    server = grpc.server(ThreadPoolExecutor(4))
+    methods = {"Echo": grpc.unary_unary_rpc_method_handler(lambda request, _context: request)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Calls", methods),))
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    server.start()
+    server.wait_for_termination()
 
 
 def serve_xmlrpc() -> None:
@@ -57,7 +82,8 @@ def serve_connections() -> None:
             pass  # the peer is gone, or did not know the key
 
 
-SERVE = {"rpyc": serve_rpyc, "xmlrpc": serve_xmlrpc, "manager": serve_manager, "connection": serve_connections}
+SERVE = {"rpyc": serve_rpyc, "thrift": serve_thrift, "grpc": serve_grpc, "xmlrpc": serve_xmlrpc}
+SERVE |= {"manager": serve_manager, "connection": serve_connections}
 try:
     SERVE[kind]()
 except KeyboardInterrupt:

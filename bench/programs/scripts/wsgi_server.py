@@ -1,4 +1,4 @@
-"""usage: wsgi_server.py waitress|cheroot|werkzeug|http.server PORT"""
+"""usage: wsgi_server.py waitress|cheroot|werkzeug|http.server|http.server-nagle PORT"""
 
 import logging
 import sys
@@ -30,7 +30,9 @@ try:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # headers and body are two sends: no waiting for a delayed acknowledgement
+            # Headers and body are two sends. With Nagle's algorithm, the standard library's default, the second waits
+            # for the delayed acknowledgement of the first.
+            disable_nagle_algorithm = kind != "http.server-nagle"
 
             def do_GET(self) -> None:
                 self.send_response(200)

@@ -189,7 +189,7 @@ async def peer(
 ) -> AsyncIterator[Peer]:
     """A connection between a protocol of ours and a program; `role` is the program's."""
     arguments = kind, path or world.path, role
-    variables = {"FASTSOCK_MOVE_AFTER": "6", "FASTSOCK_MOVE_POLLED": "1"} if world.path == "midstream" else {}
+    variables = {"FASTSOCK_MOVE_AFTER": "6"} if world.path == "midstream" else {}
     if role == "connect":
         accepted = world.loop.create_future()
 

@@ -84,9 +84,7 @@ async def test_a_queue_without_a_descriptor_keeps_connections_on_the_kernel(
 
 @pytest.mark.parametrize("path", ["ring"])
 @everywhere
-async def test_a_moved_socket_that_the_queue_cannot_take_goes_back_to_the_kernel(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_moved_socket_needs_no_queue(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     accepted: list[Recorder] = []
 
     def factory() -> Recorder:
@@ -110,7 +108,7 @@ async def test_a_moved_socket_that_the_queue_cannot_take_goes_back_to_the_kernel
     for _ in range(20):
         near.transport.write(b"x")
         assert await world.received(near, 1) == b"y"
-    assert near.transport.get_extra_info("fastsock").path == "tcp"
+    assert near.transport.get_extra_info("fastsock").path == "ring"
     near.transport.close()
     await world.until(lambda: near.lost)
     assert near.error is None

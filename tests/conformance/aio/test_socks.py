@@ -209,7 +209,7 @@ def test_the_ends_meet_while_the_kernel_sends_a_file(tmp_path: Path) -> None:
     """The calls of os.sendfile by the loop, which is ours under patch(), are no operations that could move it."""
     path = tmp_path / "file"
     path.write_bytes(payload(300_000))
-    with running(SENDS_WHILE_MEETING, path, FASTSOCK_MOVE_AFTER="8", FASTSOCK_MOVE_POLLED="1") as program:
+    with running(SENDS_WHILE_MEETING, path, FASTSOCK_MOVE_AFTER="8") as program:
         assert program.line() == "None 311000 True"
         assert program.wait() == 0
 

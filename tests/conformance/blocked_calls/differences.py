@@ -12,13 +12,12 @@ DIFFERENCES = (
         "lost. Here the call belongs to the connection, as one without a timeout does everywhere.",
     ),
     Difference(
-        name="a poll keeps no closed connection open",
-        where=r"path=(out|ring) .* call=poll event=near\.(close|reset|child_goes_on)",
-        tcp=r"far reads: all, then (EAGAIN|ECONNRESET)|far has read: poll (?!blocked)\S+",
-        here=r"far reads: all, then eof|far has read: poll blocked",
-        reason="In the kernel a poll of another thread keeps a closed socket open until it returns. What a "
-        "close ends here is the connection, which knows of receives and sends, but not of polls. (As far reads, the "
-        "ACK of near's FIN wakes that poll, which looks at whatever file has the number by then, or at none.)",
+        name="a poll returns when another thread closes its number",
+        where=r"path=(met|out|in|ring) .* call=poll event=near\.(close|reset|child_goes_on)",
+        tcp=r"after it: poll blocked",
+        here=r"after it: poll none",
+        reason="In the kernel the poll waits on, and keeps the socket open until something comes. Here it returns with "
+        "POLLNVAL, and the close ends the connection at once.",
     ),
     Difference(
         name="a poller does not see that a killed peer had bytes unread",

@@ -22,7 +22,19 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from harness.pairs import SECONDS, KernelSocket, names_of, path_of, payload, poll_mask, reset, sleep_of, until
+from harness.pairs import (
+    SECONDS,
+    KernelSocket,
+    described,
+    names_of,
+    path_of,
+    payload,
+    poll_mask,
+    reset,
+    sleep_of,
+    standing,
+    until,
+)
 
 STREAMS = {name: payload(1 << 16, seed) * 256 for seed, name in enumerate(("near", "far"))}
 """What each end sends: more than any test sends in all."""
@@ -131,11 +143,11 @@ class End:
         """An operation that takes a step towards the ring; whether both ends are there. Moves no direction."""
         with contextlib.suppress(BlockingIOError):
             self.sock.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
-        return self.sock._endpoint.peer_consents  # type: ignore[attr-defined]
+        return bool(described(self.sock, "peer_consents"))
 
     def moved(self) -> tuple[bool, bool]:
         """Whether its directions have moved to the ring: (out, in)."""
-        return self.sock._endpoint.standing[:2]  # type: ignore[attr-defined]
+        return (standing(self.sock) or (False, False))[:2]
 
     def path(self) -> str:
         return path_of(self.sock)
@@ -312,9 +324,7 @@ class End:
             for name, call in self.started.items()
             if call.ident in frames
         ]
-        endpoint = getattr(self.sock, "_endpoint", None)
-        standing = endpoint.standing if endpoint is not None else "no endpoint"
-        return "\n".join([f"{self.name}: {standing}, sent {self.sent}, received {self.received}", *places])
+        return "\n".join([f"{self.name}: {standing(self.sock)}, sent {self.sent}, received {self.received}", *places])
 
     def over(self) -> None:
         """The combination is done: nothing of it stays behind."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import collections
-import importlib
 import os
 import secrets
-from collections.abc import Iterator
 
 import pytest
-from harness.pairs import KINDS
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -22,25 +19,10 @@ SHRINK = "SHRINK" in os.environ
 """Whether a failing sequence is made shorter, which takes minutes."""
 
 
-@pytest.fixture
-def patched(kind: str) -> Iterator[None]:
-    """Forks are seen."""
-    if not KINDS[kind].near_fastsock:
-        yield
-        return
-    fastsock = importlib.import_module("fastsock")
-    fastsock.patch(**KINDS[kind].settings)
-    try:
-        yield
-    finally:
-        fastsock.unpatch()
-
-
 @pytest.mark.timeout(180 + EXAMPLES)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # 3.12 warns of forks with threads; the child runs none
 @pytest.mark.parametrize("processes", [False, True], ids=["one process", "two processes"])
 @pytest.mark.parametrize("kind", ["kernel", "ring", "midstream"])
-@pytest.mark.usefixtures("patched")
 def test_any_sequence_of_calls_in_progress_agrees_with_the_model(kind: str, processes: bool) -> None:
     number = int(os.environ.get("SEED", secrets.randbelow(1 << 32)))
     print(f"SEED={number}")

@@ -68,6 +68,8 @@ WRONG = {
     "sendall strided": (BufferError, lambda sock: sock.sendall(STRIDED)),
     "sendmsg strided": (BufferError, lambda sock: sock.sendmsg([STRIDED])),
     "sendmsg too many": (OSError, lambda sock: sock.sendmsg([b"x"] * 2000)),
+    "recvmsg too many": (OSError, lambda sock: sock.recvmsg_into([bytearray(1)] * 2000)),
+    "writev too many": (OSError, lambda sock: os.writev(sock.fileno(), [b"x"] * 2000)),
     "send flags": (TypeError, lambda sock: sock.send(b"x", "flags")),
     "send nothing": (TypeError, lambda sock: sock.send()),
     "recv negative": (ValueError, lambda sock: sock.recv(-1)),

@@ -120,7 +120,7 @@ def test_a_dup_is_ready_when_the_original_is(pair: Pair, copy) -> None:
         assert poll_mask(second) == poll_mask(near)
 
 
-def test_a_dup2_that_fails_leaves_the_connection_as_it_is(pair: Pair, patched: None) -> None:
+def test_a_dup2_that_fails_leaves_the_connection_as_it_is(pair: Pair) -> None:
     near, far = pair
     closed = os.dup(near.fileno())
     os.close(closed)

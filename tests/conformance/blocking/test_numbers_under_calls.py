@@ -19,8 +19,6 @@ from harness.pairs import (
     socket_class,
 )
 
-pytestmark = pytest.mark.usefixtures("patched")
-
 MUCH = 12_000_000
 """Bytes: more than a connection holds."""
 

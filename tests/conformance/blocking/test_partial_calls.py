@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from harness.pairs import KINDS, SECONDS, KernelSocket, Pair, Task, make_pair, payload, reset, until, when_main_sleeps
+from harness.pairs import KINDS, SECONDS, Pair, Task, make_pair, payload, reset, until, when_main_sleeps
 
-SO_RCVTIMEO, SO_SNDTIMEO = 20, 21
+SO_RCVTIMEO, SO_SNDTIMEO, SO_TIMESTAMP = 20, 21, 29
 LIMIT, LONGER = 0.15, 1.0
 """Seconds that a call waits here where something limits its wait; and where the peer goes on, which load delays."""
 DATA = payload(20 << 20)
@@ -28,11 +28,6 @@ PART = payload(100_000, 1)
 with tempfile.TemporaryFile(buffering=0) as whole:
     whole.write(DATA)
     FILE = os.dup(whole.fileno())
-
-
-def os_of(sock: socket.socket) -> Any:
-    """The calls of `os`, as they are under patch() where the socket is fastsock's."""
-    return os if type(sock) is KernelSocket else importlib.import_module("fastsock._native.os_calls")
 
 
 def send_file(sock: socket.socket) -> int:
@@ -62,7 +57,7 @@ def peek(sock: socket.socket) -> bytes:
 
 def readv(sock: socket.socket) -> bytes:
     room = bytearray(2 * len(PART))
-    return bytes(room[: os_of(sock).readv(sock.fileno(), [room])])
+    return bytes(room[: os.readv(sock.fileno(), [room])])
 
 
 SENDS: dict[str, Callable[[socket.socket], Any]] = {
@@ -70,9 +65,9 @@ SENDS: dict[str, Callable[[socket.socket], Any]] = {
     "sendall": lambda sock: sock.sendall(DATA),
     "sendto": lambda sock: sock.sendto(DATA, sock.getpeername()),
     "sendmsg": lambda sock: sock.sendmsg([DATA[:100], DATA[100:]]),
-    "os.write": lambda sock: os_of(sock).write(sock.fileno(), DATA),
-    "os.writev": lambda sock: os_of(sock).writev(sock.fileno(), [DATA[:100], DATA[100:]]),
-    "os.sendfile": lambda sock: os_of(sock).sendfile(sock.fileno(), FILE, 0, len(DATA)),
+    "os.write": lambda sock: os.write(sock.fileno(), DATA),
+    "os.writev": lambda sock: os.writev(sock.fileno(), [DATA[:100], DATA[100:]]),
+    "os.sendfile": lambda sock: os.sendfile(sock.fileno(), FILE, 0, len(DATA)),
     "sendfile": send_file,
 }
 RECEIVES: dict[str, Callable[[socket.socket], bytes]] = {
@@ -82,7 +77,7 @@ RECEIVES: dict[str, Callable[[socket.socket], bytes]] = {
     "peek all": peek,
     "recvmsg_into all": recvmsg_into,
     "recvfrom all": lambda sock: sock.recvfrom(2 * len(PART), socket.MSG_WAITALL)[0],
-    "os.read": lambda sock: os_of(sock).read(sock.fileno(), 2 * len(PART)),
+    "os.read": lambda sock: os.read(sock.fileno(), 2 * len(PART)),
     "os.readv": readv,
 }
 WITHOUT_PART = [RECEIVES[name] for name in ("recv", "os.read", "os.readv")]
@@ -103,9 +98,8 @@ def by_option(limit: float, sock: socket.socket) -> None:
 
 
 def leave(sock: socket.socket) -> None:
-    """Back to kernel TCP, if it is fastsock's."""
-    endpoint = getattr(sock, "_endpoint", None)
-    assert endpoint is None or endpoint.leave()
+    """Back to kernel TCP, where time stamps are."""
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMP, 0)
 
 
 def signal_main(*_: object) -> None:
@@ -286,23 +280,21 @@ def test_a_call_that_stops_early(
 
 @pytest.mark.parametrize("name", ["option", "option, peer goes on"])
 def test_a_sendall_that_stops_early_over_a_bridge(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The peer leaves, raw, with more unread than the kernel takes, while the call waits."""
+    """The peer leaves with more unread than the kernel takes, while the call waits."""
     data, goes_on = payload(60 << 20), REASONS[name].pace is not None
     settings = {"window": 1024, "memory_cap": 1 << 30}
     with importlib.import_module("fastsock").configure(**settings), make_pair("ring") as (near, far):
 
-        def act() -> tuple[socket.socket, bytes]:
-            raw = KernelSocket(fileno=far.detach())
-            return raw, rest_of(raw, LONGER / 50) if goes_on else b""
+        def act() -> bytes:
+            leave(far)
+            return rest_of(far, LONGER / 50) if goes_on else b""
 
         REASONS[name].before(near)
         with caplog.at_level("DEBUG", "fastsock"):
             leaving = when_main_sleeps(act)
             result = said(lambda sock: sock.sendall(data), near)
             near.shutdown(socket.SHUT_WR)
-            raw, arrived = leaving.result()
-        with raw:
-            arrived += rest_of(raw)
+            arrived = leaving.result() + rest_of(far)
     assert "fastsock.bridge" in caplog.text
     if goes_on:
         assert (result, len(arrived)) == (None, len(data))

@@ -39,7 +39,7 @@ SMALL, LARGE = 1_000, 300_000
 
 
 @pytest.fixture
-def pair(patched: None, kind: str) -> Iterator[Pair]:
+def pair(kind: str) -> Iterator[Pair]:
     with make_pair(kind) as pair:
         if KINDS[kind].moves and not KINDS[kind].moved:
             for _ in range(4):  # in the middle of the move

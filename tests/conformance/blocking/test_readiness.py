@@ -193,6 +193,7 @@ def send_side_full_and_data_read(sock: socket.socket, peer: socket.socket) -> No
     fill(sock)
     peer.sendall(b"data")
     assert sock.recv(100) == b"data"
+    fill(sock)  # with its own bytes the peer tells of what it has read before
 
 
 @state(POLLOUT)

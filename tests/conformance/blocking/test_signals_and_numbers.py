@@ -49,9 +49,7 @@ def interrupted(act: Callable[[], object]) -> Iterator[None]:
 @pytest.mark.parametrize("close", CLOSES)
 @pytest.mark.parametrize("timeout", [None, 20])
 @pytest.mark.parametrize("receive", RECEIVES)
-def test_a_receive_whose_socket_a_handler_closes(
-    pair: Pair, patched: None, close: str, timeout: float | None, receive: str
-) -> None:
+def test_a_receive_whose_socket_a_handler_closes(pair: Pair, close: str, timeout: float | None, receive: str) -> None:
     near, far = pair
     near.settimeout(timeout)
     with interrupted(lambda: CLOSES[close](near)), raises_errno(errno.EBADF):
@@ -63,7 +61,7 @@ def test_a_receive_whose_socket_a_handler_closes(
 
 @pytest.mark.parametrize("close", CLOSES)
 @pytest.mark.parametrize("send", SENDS)
-def test_a_send_whose_socket_a_handler_closes(pair: Pair, patched: None, close: str, send: str) -> None:
+def test_a_send_whose_socket_a_handler_closes(pair: Pair, close: str, send: str) -> None:
     near, far = pair
     sent = fill(near)
     near.setblocking(True)
@@ -84,7 +82,7 @@ def test_a_long_sendall_whose_socket_a_handler_closes(pair: Pair) -> None:
         near.sendall(LARGE)
 
 
-def test_a_read_by_number(pair: Pair, patched: None) -> None:
+def test_a_read_by_number(pair: Pair) -> None:
     near, far = pair
     number = near.fileno()
     with interrupted(near.close), raises_errno(errno.EBADF):

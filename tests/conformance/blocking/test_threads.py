@@ -11,6 +11,7 @@ from harness.pairs import (
     SECONDS,
     Pair,
     Task,
+    described,
     payload,
     poll_mask,
     read_exactly,
@@ -134,13 +135,12 @@ def meet(near: socket.socket, far: socket.socket) -> None:
     for _ in range(100):
         far.sendall(b".")
         assert near.recv(1) == b"."
-        if getattr(getattr(near, "_endpoint", None), "peer_consents", False):
+        if described(near, "peer_consents"):
             return
     assert KINDS["midstream"].moves  # (kernel TCP, or on the ring already: there is nobody to find)
 
 
 @pytest.mark.parametrize("kind", ["kernel", "midstream"])
-@pytest.mark.usefixtures("patched")
 def test_a_read_by_number_while_another_thread_moves_the_connection(pair: Pair) -> None:
     """What wakes the reader is what the peer has sent, not a byte that tells of it."""
     near, far = pair
@@ -151,7 +151,6 @@ def test_a_read_by_number_while_another_thread_moves_the_connection(pair: Pair) 
 
 
 @pytest.mark.parametrize("kind", ["kernel", "midstream"])
-@pytest.mark.usefixtures("patched")
 def test_a_write_by_number_while_another_thread_moves_the_connection(pair: Pair) -> None:
     near, far = pair
     data = payload(6_000_000).replace(b"\xff", b"")

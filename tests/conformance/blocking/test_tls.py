@@ -187,7 +187,7 @@ def test_a_class_of_one_s_own(pair: Pair, client_context: ssl.SSLContext, server
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_pyopenssl(patched: None, pair: Pair, certificate: Path, unread: bool) -> None:
+def test_pyopenssl(pair: Pair, certificate: Path, unread: bool) -> None:
     SSL = pytest.importorskip("OpenSSL.SSL")
     near, far = pair
     for sock in pair:

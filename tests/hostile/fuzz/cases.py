@@ -19,8 +19,8 @@ LONGEST = 40
 
 REGION_FIELDS = ["magic", "version", "window", "slots", "chunk", "arena", "wakeup", "done0", "done1", "asks0", "asks1",
                  "asks_else0", "asks_else1"]  # fmt: skip
-HALF_FIELDS = ["fin", "switch_at", "credit_wait", "rung", "processor", "returned", "ringing", "acked", "doorbell",
-               "heard", "ready", "finack", "limit", "settled", "seen"]  # fmt: skip
+HALF_FIELDS = ["fin", "switch_at", "credit_wait", "processor", "returned", "limited", "acked", "doorbell", "ready",
+               "finack", "limit", "settled", "seen"]  # fmt: skip
 FDS = ["memfd", "unsealed", "sealed", "big", "eventfd", "pipe", "file", "socket", "directory"]
 
 NUMBERS = [0, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 48, 49, 63, 64, 255, 1023, 1024, 1025, 4096, 65535, 65536, 1 << 20,

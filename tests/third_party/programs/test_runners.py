@@ -55,7 +55,6 @@ HOW = {  # how the program is started, what it does, the module of its loop's cl
     "uvloop.install": (FASTSOCK, "import uvloop; uvloop.install(); asyncio.run(main())", UVLOOP),
     "patched early, asyncio": (PLAIN, f"import fastsock; fastsock.patch(); {RUN[ASYNCIO]}", ASYNCIO),
     "patched early, uvloop": (PLAIN, f"import fastsock; fastsock.patch(); {RUN[UVLOOP]}", UVLOOP),
-    "patched late, asyncio": (PLAIN, LATE + "asyncio.run(late())", ASYNCIO),
     "patched late, uvloop": (PLAIN, "import uvloop\n" + LATE + "uvloop.run(late())", UVLOOP),
     "fastsock.run": (PLAIN, "import fastsock; fastsock.run(main())", OURS),
     "fastsock.run on asyncio": (PLAIN, "import fastsock; fastsock.run(main(), loop='asyncio')", OURS),
@@ -73,6 +72,11 @@ def test_moves_on_its_own_loop(how):
     if since and sys.version_info < (3, *since):
         pytest.skip(f"Python 3.{since[0]} and later")
     assert answer_of(way, "-c", MAIN + source) == [module, "ring", "ring"]
+
+
+def test_a_loop_of_asyncio_that_runs_when_patched_stays_on_the_kernel():
+    """Its epoll instance is older than `patch()`."""
+    assert answer_of(PLAIN, "-c", MAIN + LATE + "asyncio.run(late())") == [ASYNCIO, "tcp", "tcp"]
 
 
 @pytest.mark.parametrize("module", RUN)

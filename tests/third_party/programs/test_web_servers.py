@@ -211,7 +211,7 @@ def test_nginx_before_a_server_in_python(name: str, tmp_path: Path) -> None:
         (PLAIN, FASTSOCK, PLAIN),
         (FASTSOCK, FASTSOCK, PLAIN, FASTSOCK),
     ):
-        with python_server(way, kind, tmp_path, FASTSOCK_MOVE_POLLED="1", **EAGER) as behind:
+        with python_server(way, kind, tmp_path, **EAGER) as behind:
             upstream = f"upstream behind {{ server 127.0.0.1:{behind.port}; {UPSTREAMS[name]} }}"
             with nginx(front, tmp_path / f"{way}-{front}", settings=EAGER, http=upstream, server=PROXY) as server:
                 for client in clients:

@@ -69,7 +69,7 @@ def asked_once(port: int) -> list[object]:
 def started(way: str, directory: Path, *words: object) -> Iterator[Server]:
     """A server that answers. (uvicorn tells its port before its workers listen.)"""
     variables = {"PYTHONPATH": os.pathsep.join([str(directory), str(SCRIPTS)]), "DIRECTORY": str(directory)}
-    with Server(command(way, *words), directory, FASTSOCK_MOVE_POLLED="1", **variables) as server:
+    with Server(command(way, *words), directory, **variables) as server:
         server.until(lambda: asked_once(server.port), "it answers")
         yield server
 

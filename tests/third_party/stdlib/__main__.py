@@ -8,9 +8,8 @@ from the checkout, with the interpreter whose `test` package is wanted and for w
 
 For each suite and mode there is a throw-away virtual environment, in which a `.pth` file patches every interpreter
 before it imports anything else, child processes and those started with -I included. The modes are `normal` (default
-settings), `eager` (connections move at their first byte), `eager-nopoll` (the same without polling), `libc` (eager,
-with nothing patched: the interpreter has the library for programs, and so have its children) and `installed` (eager,
-with `libc=1`: each interpreter puts the library in place).
+settings), `eager` (connections move at their first byte), `eager-nopoll` (the same without polling) and `libc` (eager,
+with nothing patched: the interpreter has the library as other programs have, and so have its children).
 Suites: `suites.SUITES`.
 
 A test may come out as it does unpatched and in no other way. Where it does not, it is run again by itself, unpatched,
@@ -28,7 +27,7 @@ from collections.abc import Iterable
 
 from .environment import Environment, throw_away
 from .interpreter import TEST_SECONDS, Outcome, Run, run_suite
-from .suites import BELOW_LIBC, MODES, PRELOADED, SUITES, Suite, exceptions
+from .suites import MODES, PRELOADED, SUITES, Suite, exceptions
 
 AGAIN = 5
 """Times that a test which came out differently is run again, unpatched."""
@@ -51,8 +50,7 @@ def main() -> int:
                 with throw_away(MODES[mode], mode == PRELOADED) as patched:
                     run = run_suite(patched, suite.name, suite.resources, pattern, options.seconds)
                     report(suite, mode, run, patched)
-                    moves = suite.ring and (suite.ring_below_libc or mode not in BELOW_LIBC)
-                    if moves and mode != "normal" and not options.match and not patched.ring_connections():
+                    if suite.ring and mode != "normal" and not options.match and not patched.ring_connections():
                         print("  FAILED: no connection took the ring")
                         failed = True
                 seen |= run.outcomes.keys() & reference.outcomes.keys()
@@ -79,7 +77,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--match", metavar="PATTERN", help="only tests whose id matches the shell pattern")
     parser.add_argument("--seconds", type=float, default=TEST_SECONDS, help="deadline of one test")
     options = parser.parse_args()
-    every = [mode for mode in MODES if mode not in BELOW_LIBC]
+    every = [mode for mode in MODES if mode != PRELOADED]
     options.mode = options.mode or (["eager", "eager-nopoll"] if options.eager else every)
     wanted = options.suite or ["*"]
     options.suites = [

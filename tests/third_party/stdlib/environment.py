@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastsock import config, launch
 
@@ -25,22 +26,23 @@ class Environment:
 
     python: Path
     told: Path
-    """What its processes have told; see `boot`, or, of the library, what is told of the interpreter alone."""
-    below_libc: bool = False
+    """A file of each process that has exited in order, with its `fastsock.stats()`."""
 
     def ring_connections(self) -> int:
         """Connections that took the ring, counted once at each end that is served."""
-        if self.below_libc:
-            return sum(json.loads(file.read_text())["connections_ring"] for file in self.told.glob("*.json"))
-        return sum(file.stat().st_size for file in self.told.glob("*.ring"))
+        return sum(stats["connections_ring"] for stats in self._stats())
 
     def reasons(self) -> Counter[str]:
         """Why the others did not, as far as their processes exited in order."""
         total: Counter[str] = Counter()
+        for stats in self._stats():
+            total.update(stats["fallback_reasons"])
+        return total
+
+    def _stats(self) -> Iterator[dict[str, Any]]:
         for file in self.told.glob("*.json"):
             with contextlib.suppress(ValueError):  # killed while it wrote
-                total.update(json.loads(file.read_text())["fallback_reasons"])
-        return total
+                yield json.loads(file.read_text())
 
 
 def _below_libc(folder: Path, python: Path, settings: Mapping[str, object], told: Path) -> Path:
@@ -81,6 +83,6 @@ def throw_away(settings: Mapping[str, object] | None, preloaded: bool = False) -
             asked = {"settings": dict(settings), "directory": str(told)}
             (packages / "fastsock_oracle.json").write_text(json.dumps(asked))
             (packages / "fastsock_oracle.pth").write_text("import fastsock_oracle\n")
-        yield Environment(python, told, preloaded or "libc" in (settings or {}))
+        yield Environment(python, told)
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -9,12 +9,10 @@ MODES: dict[str, dict[str, object]] = {
     "eager": {"move_after": 0, "_meeting_ms": 20},
     "eager-nopoll": {"move_after": 0, "_meeting_ms": 20, "poll_us": 0},
     "libc": {"move_after": 0, "_meeting_ms": 20},
-    "installed": {"move_after": 0, "_meeting_ms": 20, "libc": True},
 }
-"""Settings by mode. Eager moves every eligible connection at its first byte, so that the ring is what is tested. Below
-libc the interpreters are unpatched, and have the library for programs; installed, they put it in place themselves."""
+"""Settings by mode. Eager moves every eligible connection at its first byte, so that the ring is what is tested. In
+mode libc the interpreters are unpatched, and have the library as other programs do."""
 PRELOADED = "libc"
-BELOW_LIBC = (PRELOADED, "installed")
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,6 @@ class Suite:
     name: str
     ring: bool = True
     """Whether its connections on loopback move when eager; a run that shows none then fails."""
-    ring_below_libc: bool = True
-    """The same below libc, where one thread that has both ends and never waits is done before they have met."""
     quick: str = ""
     """Tests for every run of pytest: shell patterns of ids; "*" is all of them."""
     resources: str = "network"
@@ -41,7 +37,7 @@ SUITES = {
         Suite("test_selectors", ring=False, quick="*"),
         Suite("test_select", ring=False, quick="*"),
         Suite("test_poll", ring=False, quick="*"),
-        Suite("test_epoll", quick="*", ring_below_libc=False),
+        Suite("test_epoll", ring=False, quick="*"),  # one thread that never waits is done before they meet
         Suite("test_timeout", ring=False, quick="*TCP*"),  # connects to other hosts, if there is a network
         Suite("test_socketserver", quick="*"),
         Suite("test_ftplib"),
@@ -57,6 +53,7 @@ SUITES = {
         Suite("test_wsgiref", ring=False),
         Suite("test_ssl"),
         Suite("test_os"),
+        Suite("test_subprocess", ring=False),
         Suite("test_asyncio"),
         Suite("test_asyncore"),
         Suite("test_telnetlib", ring=False),  # its server never sends

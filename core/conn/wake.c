@@ -1,0 +1,65 @@
+/* Waking the peer and this side's own sleepers: futexes and event sets.
+ *
+ * Responsible for: who has said that it sleeps is woken, once. Never: blocks, or decides whether to sleep (wait.c, loop_io.c). */
+#include "conn/wake.h"
+
+#include "conn/event_slot.h"
+#include "conn/state.h"
+#include "events/futex.h"
+
+int64_t fs_send_kernel(struct fs_connection *c, const char *data, size_t length, int flags) {
+    int64_t part = fs_system.send(fs_fd(c), data, length, flags | MSG_DONTWAIT);
+    return part >= 0 ? part : -errno;
+}
+
+/* Wakes without counting a notification. Returns the number of system calls. */
+static uint32_t wake(struct fs_connection *c, uint32_t who) {
+    uint32_t calls = 0;
+    if (who & FS_WAKE_RECEIVERS) {
+        fs_futex_wake(&c->ring.tx->futex);
+        calls += 1;
+    }
+    if (who & FS_WAKE_SENDERS) {
+        fs_futex_wake(&c->ring.rx->credit_futex);
+        calls += 1;
+    }
+    if (who & FS_WAKE_SET) calls += fs_wake_peer_set(c);
+    return calls;
+}
+
+void fs_wake_peer(struct fs_connection *c, uint32_t who) {
+    if (!who) return;
+    uint32_t calls = wake(c, who);
+    if (!calls) return; /* the peer's event set was awake, and has a hint */
+    fs_count(&c->ring.count.doorbells_rung, 1);
+    fs_count(&c->ring.count.system_calls, calls);
+}
+
+void fs_wake_peer_all(struct fs_connection *c) { wake(c, FS_WAKE_ALL); }
+
+void fs_wake_local_threads(struct fs_connection *c) {
+    fs_add_sc(&c->watch.told, 1); /* before the futexes: a sleeper reads them in the opposite order */
+    fs_futex_wake(&c->ring.rx->futex);
+    fs_futex_wake(&c->ring.tx->credit_futex);
+}
+
+void fs_wake_local(struct fs_connection *c) {
+    if (fs_is_attached(c)) fs_wake_local_threads(c);
+    fs_wake_own_set(c);
+}
+
+void fs_notify_receiver(struct fs_connection *c, struct fs_sender *sender, uint32_t doorbell) {
+    if (doorbell & (FS_ASLEEP | FS_SET_ASLEEP)) fs_wake_peer(c, fs_claim_receiver_wakeups(&c->ring, sender));
+    if (doorbell & FS_GONE) fs_draw_reset(c, sender);
+}
+
+void fs_draw_reset(struct fs_connection *c, struct fs_sender *sender) {
+    fs_note_lost(c);
+    if (!sender->reset_drawn) fs_send_kernel(c, "", 1, MSG_NOSIGNAL);
+    sender->reset_drawn = 1;
+}
+
+void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver) {
+    fs_send_ack(&c->ring, receiver);
+    fs_wake_peer(c, fs_claim_sender_wakeups(&c->ring, receiver));
+}

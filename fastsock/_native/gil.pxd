@@ -1,3 +1,0 @@
-# Connects the core to CPython.
-
-cdef void note_process() noexcept

@@ -1,0 +1,3 @@
+# The front end at the C library's calls.
+
+cdef list reason_texts

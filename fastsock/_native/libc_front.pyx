@@ -1,0 +1,272 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
+"""The front end at the C library's calls, which serves the sockets of this process: its beginning and end, the path of a connection, and
+counters. interpose/libc_front.h documents the functions."""
+
+from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport strcmp
+
+from fastsock._native.core cimport *
+
+cdef extern from "Python.h":
+    int Py_AddPendingCall(int (*call)(void *) noexcept, void *argument) nogil
+
+cdef extern from *:
+    const char *FS_BUILD
+
+# LD_PRELOAD may name the library of another installation: the loader takes that for ours.
+if strcmp(fs_build, FS_BUILD) != 0:
+    raise ImportError("another build of libfastsock.so is loaded in this process: use the fastsock that LD_PRELOAD names")
+
+cdef list reason_texts = [fs_reason_text(number).decode() for number in range(FS_REASONS)]  # by their numbers
+
+REASONS = {fs_reason_name(number).decode(): reason_texts[number] for number in range(1, FS_REASONS)}
+
+
+# ---- beginning and end ---------------------------------------------------------------------------------------
+
+
+def install(bytes settings not None, bint everything):
+    """Puts the functions in place, with settings in the format of `config.text_of`. They serve every TCP socket that is made from now on, or
+    only those that are claimed. Returns None, or why that is not possible."""
+    cdef const char *text = settings
+    cdef const char *why
+    with nogil:
+        why = fs_libc_install(text, everything)
+    return None if why == NULL else (<bytes>why).decode()
+
+
+def uninstall():
+    """Serves no new sockets but claimed ones. If there were none, the functions are taken out when the last connection has ended."""
+    with nogil:
+        fs_libc_uninstall()
+
+
+def serves():
+    """Returns true if the functions are in place."""
+    return fs_libc_serves()
+
+
+def say_goodbye():
+    """Ends all connections, as the end of the process does, while other threads may be in calls: for tests."""
+    with nogil:
+        fs_libc_say_goodbye()
+
+
+def configure(bytes settings not None):
+    """Applies other settings, in the same format."""
+    cdef const char *text = settings
+    with nogil:
+        fs_libc_configure(text)
+
+
+def claim(int fd, bint made):
+    """Lets a TCP socket that the program has `made`, or was given, be served. Does nothing for other descriptors."""
+    with nogil:
+        fs_libc_claim(fd, made)
+
+
+# ---- connections ---------------------------------------------------------------------------------------------
+
+
+cdef class Connection:
+    """One end of a connection (libc_front.pyi explains the attributes)."""
+    cdef readonly int fd
+    cdef readonly tuple standing
+    cdef readonly str local, peer
+    cdef readonly dict counters
+
+
+cdef inline tuple standing_of(fs_libc_path_ *path):
+    return path.sends != 0, path.receives != 0, path.attached != 0, reason_texts[path.reason]
+
+
+def standing(int fd):
+    """Returns what `path_events.path_from` takes, or None if the descriptor is no connection that is served."""
+    cdef fs_libc_path_ path
+    cdef bint known
+    with nogil:
+        known = fs_libc_path(fd, &path)
+    return standing_of(&path) if known else None
+
+
+def connections():
+    """Returns the open connections."""
+    cdef fs_libc_connection *found = NULL
+    cdef int count = 0, room = -1, place
+    cdef Connection one
+    while count > room:  # others may have been opened meanwhile
+        room = count + 16
+        free(found)
+        found = <fs_libc_connection *>malloc(room * sizeof(fs_libc_connection))
+        if found == NULL:
+            raise MemoryError
+        with nogil:
+            count = fs_libc_connections(found, room)
+    made = []
+    try:
+        for place in range(count):
+            one = Connection.__new__(Connection)
+            one.fd, one.standing = found[place].fd, standing_of(&found[place].path)
+            one.local, one.peer = (<bytes>found[place].local).decode(), (<bytes>found[place].peer).decode()
+            one.counters = counts(&found[place].count)
+            made.append(one)
+    finally:
+        free(found)
+    return made
+
+
+def describe(int fd):
+    """Returns the state of the connection behind a number, for tests and for reports of faults; or None. Other threads may change it meanwhile."""
+    cdef fs_connection *c = fs_libc_look(fd)
+    if c == NULL:
+        return None
+    state = dict(stage=fs_path_state_name(fs_path_of(c).state).decode(), operations=fs_path_of(c).operations, ended=fs_has_ended(c),
+                 broken=fs_is_broken(c), attached=fs_is_attached(c), driven=fs_is_loop_driven(c), lost=fs_peer_is_lost(c),
+                 holders=fs_count_holders(fs_own(c)), side=<uintptr_t>fs_own(c))
+    if fs_is_attached(c) and not fs_has_ended(c):
+        state.update(
+            window=c.ring.window, peer_consents=fs_load_sc(&c.ring.tx.ready) != 0, switched_at=fs_load_sc64(&c.ring.tx.switch_at),
+            peer_switched_at=fs_load_sc64(&c.ring.rx.switch_at), acked=fs_load_sc(&c.ring.tx.acked),
+            doorbell=fs_load_sc(&c.ring.rx.doorbell), peer_doorbell=fs_load_sc(&c.ring.tx.doorbell), fin=fs_load_sc64(&c.ring.rx.fin))
+    return state
+
+
+def is_local_address(bytes packed not None):
+    """Returns true if an address (16 bytes, IPv4 as ::ffff:...) belongs to this host."""
+    if len(packed) != 16:
+        raise ValueError("the address must have 16 bytes (IPv4 as ::ffff:...)")
+    return fs_is_local_address(<const unsigned char *><const char *>packed)
+
+
+# ---- counters ------------------------------------------------------------------------------------------------
+
+
+cdef dict counts(fs_counters *count):
+    """Returns the counters by name."""
+    return dict(
+        bytes_sent=fs_load_relaxed64(&count.bytes_sent), bytes_received=fs_load_relaxed64(&count.bytes_received),
+        messages_sent=fs_load_relaxed64(&count.messages_sent),
+        messages_received=fs_load_relaxed64(&count.messages_received),
+        acks_alone=fs_load_relaxed64(&count.acks_alone), acks_piggybacked=fs_load_relaxed64(&count.acks_piggybacked),
+        sends_combined=fs_load_relaxed64(&count.sends_combined),
+        doorbells_rung=fs_load_relaxed64(&count.doorbells_rung),
+        polls_paid=fs_load_relaxed64(&count.polls_paid), polls_unpaid=fs_load_relaxed64(&count.polls_unpaid),
+        poll_ns=fs_load_relaxed64(&count.poll_ns), poll_unpaid_ns=fs_load_relaxed64(&count.poll_unpaid_ns),
+        sleeps=fs_load_relaxed64(&count.sleeps), system_calls=fs_load_relaxed64(&count.system_calls))
+
+
+cdef tuple names_of_counters():
+    """Returns the names in the order of the C structure, which datagrams use: each counter is set to its index, then sorted."""
+    cdef fs_counters numbered
+    cdef size_t place
+    for place in range(sizeof(fs_counters) // sizeof(uint64_t)):
+        (<uint64_t *>&numbered)[place] = place
+    named = counts(&numbered)
+    assert sorted(named.values()) == list(range(sizeof(fs_counters) // sizeof(uint64_t))), "a counter has no name here"
+    return tuple(sorted(named, key=named.get))
+
+
+COUNTERS = names_of_counters()
+
+
+def counters():
+    """Returns the counters of this process, summed over ended and live connections."""
+    cdef fs_counters sum
+    with nogil:
+        fs_libc_sum_counters(&sum)
+    return counts(&sum)
+
+
+def path_counts():
+    """Returns the number of connections on the ring, and {reason: number} of those on kernel TCP."""
+    cdef int number
+    return fs_count_paths(0), {reason_texts[number]: fs_count_paths(number) for number in range(1, FS_REASONS) if fs_count_paths(number) > 0}
+
+
+# ---- events, for the program's log ------------------------------------------------------------------------------
+
+
+cdef object listener = None
+
+
+cdef int call_listener(void *unused) noexcept:
+    """In the main thread, between two instructions of the program, as a signal handler."""
+    listener()  # (an exception is printed)
+    return 0
+
+
+cdef int tell() noexcept nogil:
+    return Py_AddPendingCall(call_listener, NULL)
+
+
+def listen(call):
+    """Lets `call()` be called in the main thread when events wait, and again only when all were taken. As the program may have any lock there,
+    `call` must take none."""
+    global listener
+    listener = call
+    with nogil:
+        fs_libc_listen(tell)
+
+
+def events(bint details):
+    """Returns how many events wait. Forgets those that only tell of paths first, unless `details`."""
+    cdef int count
+    with nogil:
+        count = fs_libc_events(details)
+    return count
+
+
+def take_event():
+    """Returns the oldest event and its values, or None."""
+    cdef fs_libc_event taken
+    cdef bint any
+    with nogil:
+        any = fs_libc_take_event(&taken)
+    if not any:
+        return None
+    values = {"fd": taken.fd, (<bytes>taken.name).decode(): (<bytes>taken.value).decode(errors="replace")}
+    if taken.reason != NULL:
+        values["reason"] = (<bytes>taken.reason).decode()
+    if taken.lost:
+        values["lost"] = taken.lost
+    return (<bytes>taken.event).decode(), values
+
+
+def report_to(bytes folder not None):
+    """Lets the events of this process and of those that it forks be reported to `fastsock doctor`, in this folder."""
+    cdef const char *name = folder
+    with nogil:
+        fs_libc_report_to(name)
+
+
+# ---- forks -----------------------------------------------------------------------------------------------------
+
+
+cdef object fork_beneath = None, forkpty_beneath = None
+
+
+def set_forks(fork, forkpty):
+    """Sets the functions that `fork` and `forkpty` call."""
+    global fork_beneath, forkpty_beneath
+    fork_beneath, forkpty_beneath = fork, forkpty
+
+
+cdef object quietly(fork):
+    """Calls a function that forks. The control thread, which stops for a fork, starts again when Python has looked for threads to warn of."""
+    fs_libc_fork_quietly(True)
+    try:
+        return fork()
+    finally:
+        with nogil:
+            fs_libc_fork_quietly(False)
+
+
+def fork():
+    """Like os.fork."""
+    return quietly(fork_beneath)
+
+
+def forkpty():
+    """Like os.forkpty."""
+    return quietly(forkpty_beneath)

@@ -1,0 +1,117 @@
+/* Connections that the transport of an event loop drives: the asyncio layer of the Python package takes over the record that this front end
+ * has opened for the number. From then on calls by the number are the kernel's: the loop's own transport makes them, and reads what is no
+ * byte of the ring.
+ *
+ * Responsible for: that such a connection has one record, and the lock in the loop's place. Never: runs code of the loop's with the lock,
+ * since that may wait for Python's own lock, whose holder may wait for this one. */
+#include "interpose.h"
+
+struct fs_connection *fs_libc_drive(int fd) {
+    struct fs_connection *driven = NULL;
+    ip_lock();
+    struct ip_socket *s = ip_socket_at(fd);
+    if (!s && ip_load_relaxed(&ip_activity) == IP_CLAIMING) s = ip_adopt_connected(fd);
+    if (s && s->opened && s->under_way) { /* the loop knows that it is not any more */
+        s->under_way = 0;
+        fs_path_connected(ip_conn(s));
+    }
+    /* (One that was used as a socket and has moved goes on being one: the calls of the loop's own transport are served.) */
+    if (s && s->opened && s->thing.numbers == 1 && !fs_is(ip_conn(s), FS_IS_ATTACHED) && fs_path_is_undecided(ip_conn(s)) && fs_pin(ip_conn(s))) {
+        s->driven = 1;
+        ip_settle(s);
+        driven = ip_conn(s);
+    }
+    ip_unlock();
+    return driven;
+}
+
+void fs_libc_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *result) {
+    struct ip_socket *s = ip_socket_of(c);
+    struct fs_call call;
+    *result = (struct fs_step_result){.what = FS_STEP_PENDING};
+    ip_look_again(); /* before it may move */
+    ip_lock();
+    int inside = ip_hold(s, &call);
+    if (inside) ip_step(s, hooks, result);
+    ip_unlock();
+    if (inside) ip_end(s, &call);
+}
+
+void fs_libc_exit(struct fs_connection *c, struct fs_call *call) {
+    ip_enter(); /* (ip_end leaves once) */
+    ip_end(ip_socket_of(c), call);
+}
+
+void fs_libc_end(struct fs_connection *c) {
+    struct ip_socket *s = ip_socket_of(c);
+    struct fs_call call;
+    ip_lock();
+    if (ip_hold(s, &call)) {
+        if (fs_note_ended(c)) {
+            fs_finish(c);
+            fs_lose_fd(c);
+        }
+        ip_end(s, &call);
+    }
+    ip_after_exit(s, &call, fs_unpin(c));
+    ip_unlock();
+}
+
+void fs_libc_decide(struct fs_connection *c, int reason) {
+    struct fs_call call;
+    ip_lock();
+    int inside = ip_hold(ip_socket_of(c), &call);
+    if (inside && fs_stay_on_tcp(c, (enum fs_reason)reason, 0)) ip_report_path(ip_socket_of(c));
+    ip_unlock();
+    if (inside) ip_end(ip_socket_of(c), &call);
+}
+
+void fs_libc_reset(struct fs_connection *c) {
+    struct fs_call call;
+    if (!ip_hold(ip_socket_of(c), &call)) return;
+    fs_conn_reset(c);
+    ip_report_broken(ip_socket_of(c));
+    ip_end(ip_socket_of(c), &call);
+}
+
+struct fs_connection *fs_libc_look(int fd) {
+    struct ip_socket *s = ip_socket_at(fd);
+    return s && s->opened ? ip_conn(s) : NULL;
+}
+
+/* ---- the fallback ------------------------------------------------------------------------------------------------------- */
+
+struct kept { struct ip_socket *s; int fd; };
+
+static int list_numbers(void *whose, int *numbers, int room) { return ip_numbers_of(&((struct kept *)whose)->s->thing, numbers, room); }
+
+static int keep(void *whose, int unread, uint64_t size) {
+    (void)size;
+    return (((struct kept *)whose)->fd = real.fcntl(unread, F_DUPFD_CLOEXEC, NULL)) >= 0;
+}
+
+int fs_libc_leave(struct fs_connection *c, int *unread) {
+    struct kept kept = {ip_socket_of(c), -1};
+    struct fs_fallback_hooks hooks = {list_numbers, keep, &kept};
+    struct fs_call call;
+    int64_t bridge = 0;
+    int left = -EINTR;
+    ip_lock();
+    int inside = ip_hold(kept.s, &call);
+    while (inside && left == -EINTR) left = fs_fall_back(c, &hooks, &bridge);
+    if (inside) ip_report_fallback(kept.s, left, bridge);
+    ip_unlock();
+    if (inside) ip_end(kept.s, &call);
+    *unread = kept.fd;
+    return !inside || left != FS_CANNOT_FALL_BACK;
+}
+
+/* ---- the lock, for the loop ---------------------------------------------------------------------------------------------- */
+
+int fs_libc_lock(void) {
+    if (!ip_is_active()) return 0;
+    ip_lock();
+    return 1;
+}
+
+void fs_libc_unlock(void) { ip_unlock(); }
