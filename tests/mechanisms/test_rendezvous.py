@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from conformance.blocking.processes import forked
 from harness.hostile_peer import holdings, holdings_at_rest, hostile
-from harness.pairs import SECONDS, KernelSocket, Task, deadline, inside, path_of, payload, read_exactly, until
+from harness.pairs import SECONDS, KernelSocket, Task, deadline, path_of, payload, read_exactly, until
 from harness.processes import connect, running, settle
 
 import fastsock
@@ -273,52 +273,3 @@ def test_two_threads_of_a_seeker_find_one_peer(hasty):
 
             for task in [Task(echo), Task(echo), Task(chat)]:
                 task.result()
-
-
-def test_a_grown_receive_buffer_is_held_once_the_kernels_part_has_been_read():
-    """Before, megabytes may lie in the peer's kernel. Through a small window they come a bit at a time, each after
-    the kernel's timer of 200 ms."""
-    chunk = bytes(65536)
-    with fastsock.configure(move_after=400), listening() as listener, fastsock.socket() as near:
-        near.connect(listener.getsockname())
-        far, _ = listener.accept()
-        with far:
-
-            def window() -> int:
-                return far.getsockopt(socket.IPPROTO_TCP, 10)  # TCP_WINDOW_CLAMP
-
-            for _ in range(150):  # the kernel's buffer grows with them
-                sending = Task(near.sendall, chunk)
-                read_exactly(far, len(chunk))
-                sending.result()
-            grown = far.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-            assert grown > 1 << 18
-            near.setblocking(False)
-            sent = 0
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    sent += near.send(chunk)
-            before = window()
-
-            def attached() -> bool:
-                nonlocal sent
-                with contextlib.suppress(BlockingIOError):
-                    sent += near.send(b"x")
-                sent -= len(far.recv(1))
-                return inside(far)["attached"]
-
-            until(attached, "the end that receives has agreed")
-            assert path_of(far) == "tcp"
-            assert sent > 1 << 20
-            assert window() == before
-            near.setblocking(True)
-            ends = Task(near.sendall, chunk * 4)
-            read_exactly(far, sent + 4 * len(chunk))
-            ends.result()
-
-            def moved() -> bool:
-                near.sendall(b"x")
-                return far.recv(1) == b"x" and fastsock.path_of(far).reason in ("receiving", "both directions")
-
-            until(moved, "it has moved")
-            assert window() < before or far.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < grown
