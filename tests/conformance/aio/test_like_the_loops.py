@@ -222,13 +222,13 @@ async def test_a_class_with_data_calls_of_its_own_goes_on_being_called(world: Wo
                 break
     _, near = await world.loop.create_connection(Recorder, sock=sock)
     kind.received = kind.sent = 0
-    for _ in range(50):
+    moves, exchanged = world.path != "kernel", 0
+    while exchanged < 50 or (moves and not world.on_ring(near)):
         near.transport.write(b"x")
         assert await world.received(near, 1) == b"y"
+        exchanged += 1
     assert kind.received >= 50
     if not hasattr(near.transport, "_writelines"):  # (from Python 3.12 on there is sendmsg, for several pieces)
         assert kind.sent >= 50
-    if world.path != "kernel":
-        assert fastsock.path_of(near.transport) == fastsock.Path("ring", "both directions")
     near.transport.close()
     await world.until(lambda: near.lost)
