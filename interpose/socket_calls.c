@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 
 /* ---- beginning ---------------------------------------------------------------------------------------------------- */
 
@@ -172,12 +173,19 @@ int dup(int fd) {
     return made;
 }
 
+/* whether dup3 succeeds: only then is what `to` meant gone */
+static int dup3_will_succeed(int from, int to, int flags) {
+    struct rlimit most;
+    return !(flags & ~O_CLOEXEC) && real.fcntl(from, F_GETFD, NULL) >= 0 && !getrlimit(RLIMIT_NOFILE, &most) &&
+           (rlim_t)to < most.rlim_cur;
+}
+
 int dup3(int from, int to, int flags) {
     if (ip_likely(!ip_thing_at(from) && !ip_thing_at(to)) || from == to) return real.dup3(from, to, flags);
     if (0 <= to && to <= 2) ip_leave_number(from);
     if (to >= 0 && !ip_thing_at(to) && ip_thing_at(from) && real.fcntl(to, F_GETFD, NULL) >= 0)
         ip_leave_number(from); /* a stream of the C library's may have the number, and go on using it */
-    if (ip_thing_at(to) && real.fcntl(from, F_GETFD, NULL) >= 0) ip_forget_number(to);
+    if (ip_thing_at(to) && dup3_will_succeed(from, to, flags)) ip_forget_number(to);
     int made = real.dup3(from, to, flags);
     ip_also_means(from, made);
     return made;

@@ -128,12 +128,13 @@ def test_a_dup2_that_fails_leaves_the_connection_as_it_is(pair: Pair) -> None:
     for number in (closed, -1):
         with raises_errno(errno.EBADF):
             os.dup2(number, near.fileno())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (near.fileno(), limits[1]))
-    try:
-        with raises_errno(errno.EBADF):
-            os.dup2(0, near.fileno())
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with open(os.devnull) as another:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (near.fileno(), limits[1]))
+        try:
+            with raises_errno(errno.EBADF):
+                os.dup2(another.fileno(), near.fileno())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     for one, other in ((near, far), (far, near)):
         one.sendall(b"still there")
         assert read_exactly(other, 11) == b"still there"
