@@ -274,10 +274,12 @@ int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
 
 enum { PIECE = 65536, MOST = 0x7ffff000 }; /* MOST: bytes of one call (MAX_RW_COUNT) */
 
-/* Reads the file and sends what it has read. */
+/* Reads the file and sends what it has read. Behind a piece that was sent in part it only looks, as the kernel does: an error that has ended
+ * the piece is this call's, and the next one is not told of it. */
 static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count) {
     char piece[PIECE];
     int64_t sum = 0, result = 0;
+    int flags = 0;
     off_t position = at ? *at : lseek(from, 0, SEEK_CUR);
     if (position < 0) return at || errno == ESPIPE ? -EINVAL : -errno;
     count = IP_MIN(count, (size_t)MOST);
@@ -287,16 +289,16 @@ static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count)
             result = got < 0 ? -errno : 0;
             break;
         }
-        result = sent(s, piece, (size_t)got, 0);
+        result = sent(s, piece, (size_t)got, flags);
         if (result <= 0) break;
         sum += result;
         position += result;
-        if (result < got) break;
+        if (result < got) flags = MSG_DONTWAIT;
         ip_operate(s); /* a long send moves on its way */
     }
     if (at) *at = position;
     else lseek(from, position, SEEK_SET);
-    return sum ? fs_end_partial(ip_conn(s), sum, result < 0 ? result : -EAGAIN) : result;
+    return sum ? sum : result;
 }
 
 ssize_t sendfile(int to, int from, off_t *at, size_t count) {

@@ -54,6 +54,17 @@ static int64_t wait_for(struct ip_socket *s, struct wait *w) {
     return woken == 0 ? -EAGAIN : 1;
 }
 
+/* Waits a little for more than a look has seen. Returns false if there will be no more, or the call's time is over. */
+static int look_again(struct ip_socket *s, struct wait *w) {
+    if (!fs_may_wait(ip_conn(s), w->what, &w->patience)) return 0;
+    int64_t until = fs_wait_deadline(&w->patience);
+    ip_thread.may_sleep = 1;
+    int more = fs_wait_for_more(ip_conn(s));
+    ip_thread.may_sleep = 0;
+    fs_wait_spent(&w->patience, until);
+    return more && w->patience.rest != 0 && !is_interrupted(s, w);
+}
+
 /* What a call in the kernel has returned. -EINPROGRESS: a handler has run before it, which does not end it. */
 static int64_t again(struct ip_socket *s, const struct wait *w, int64_t got) {
     return got == -EINTR && ip_thread.ran != w->ran && !is_interrupted(s, w) ? -EINPROGRESS : got;
@@ -109,7 +120,7 @@ static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flag
             got = fs_try_recv(ip_conn(s), into + filled, room - filled, flags & ~MSG_WAITALL, look);
         }
         if (got > 0 && flags & MSG_PEEK) {
-            if (!whole || (size_t)got == room || !fs_wait_for_more(ip_conn(s)) || is_interrupted(s, &w)) return got;
+            if (!whole || (size_t)got == room || !look_again(s, &w)) return got;
             continue;
         }
         if (got > 0) {

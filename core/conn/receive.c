@@ -223,7 +223,7 @@ int fs_has_unread(struct fs_connection *c, struct fs_receiver *receiver) {
 }
 
 int fs_wait_for_more(struct fs_connection *c) {
-    int events = fs_poll_events_now(fs_fd(c), POLLRDHUP);
-    fs_short_sleep();
-    return !(events & (POLLRDHUP | POLLHUP | POLLERR)) && !fs_peer_waits_for_credit(c);
+    struct pollfd end = {fs_fd(c), POLLRDHUP, 0};
+    struct timespec nap = {0, 50000};
+    return fs_system.ppoll(&end, 1, &nap, NULL) <= 0 && !fs_peer_waits_for_credit(c);
 }

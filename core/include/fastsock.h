@@ -340,7 +340,7 @@ int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_fd_c
 struct fs_fd_change *fs_fd_change_subscribe(void);
 void fs_fd_change_unsubscribe(struct fs_fd_change *joined);
 
-/* Naps, for a call that peeks and wants more bytes. Returns true if more may still come. [inside, without the host lock] */
+/* Sleeps for 50 us, for a call that peeks and wants more bytes. Returns true if more may still come. [inside, without the host lock] */
 int fs_wait_for_more(struct fs_connection *c);
 
 /* Wakes all sleepers of this side, in all its processes; they check again, at the kernel too. [inside] */
