@@ -31,9 +31,6 @@ FOREIGN = "not a fastsock socket"
 REASONS: tuple[str, ...] = tuple(libc_front.REASONS.values())
 """The texts in the order of their numbers, from 1 on. `fastsock ss` receives the numbers."""
 
-meeting_ns = 0
-"""The setting `_meeting_ms`, in nanoseconds."""
-
 
 # ---- settings ------------------------------------------------------------------------------------------------
 
@@ -53,9 +50,8 @@ def _warn_of_unknown() -> None:
 
 
 def _apply(settings: config.Settings) -> None:
-    global _serves, meeting_ns
+    global _serves
     _warn_of_unknown()
-    meeting_ns = settings._meeting_ms * 1_000_000
     _serves = None
     if libc_front.serves():
         libc_front.configure(config.text_of(settings).encode())

@@ -32,7 +32,7 @@ void ip_settle(struct ip_socket *s) {
     if (ip_load_relaxed(&s->thing.kind) != IP_NOTHING) ip_store_relaxed(&s->thing.kind, served ? IP_CONNECTION : IP_SOCKET);
 }
 
-void ip_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result) {
+static void step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result) {
     fs_step(ip_conn(s), hooks, result);
     if (result->what != FS_STEP_PENDING) ip_report_path(s);
     if (result->what == FS_STEP_BROKEN) ip_report_broken(s);
@@ -40,16 +40,12 @@ void ip_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs
     if (result->no_thread) ip_report_error(s, "fastsock.no_connection_thread", result->no_thread);
 }
 
-static void step(struct ip_socket *s) {
-    struct fs_step_result result;
-    ip_step(s, NULL, &result);
-}
-
 /* So that the other end's first operation finds the name: for tests. */
 static void begin_at_once(struct ip_socket *s) {
+    struct fs_step_result result;
     struct fs_call call;
     if (!ip_hold(s, &call)) return;
-    step(s);
+    step(s, NULL, &result);
     ip_end(s, &call);
 }
 
@@ -74,16 +70,17 @@ static void end_connect(struct ip_socket *s) {
     ip_unlock();
 }
 
-void ip_take_step(struct ip_socket *s) {
+void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result) {
     struct fs_call call;
     int error = errno;
+    *result = (struct fs_step_result){.what = FS_STEP_PENDING};
     ip_look_again(); /* before it may move */
     ip_lock();
     int inside = ip_hold(s, &call);
     if (inside) {
-        step(s);
+        step(s, hooks, result);
         if (ip_unlikely(ip_settings.meeting_ns))
-            while (fs_await_peer(ip_conn(s), ip_settings.meeting_ns)) step(s);
+            while (result->what != FS_STEP_BROKEN && fs_await_peer(ip_conn(s), ip_settings.meeting_ns)) step(s, hooks, result);
         ip_settle(s);
     }
     ip_unlock();

@@ -3,18 +3,27 @@
  * Responsible for: who these are, and that the connection has left before. Never: how it leaves (core/rendezvous/endpoint.c). */
 #include "interpose.h"
 
-static int list_numbers(void *whose, int *numbers, int room) { return ip_numbers_of(whose, numbers, room); }
+struct leaving { struct ip_socket *s; int *unread; };
 
-int ip_leave_ring(struct ip_socket *s) { return ip_leave_ring_for(s, FS_REASON_DETACHED); }
+static int list_numbers(void *whose, int *numbers, int room) { return ip_numbers_of(&((struct leaving *)whose)->s->thing, numbers, room); }
 
-int ip_leave_ring_for(struct ip_socket *s, enum fs_reason why) {
+static int keep(void *whose, int unread, uint64_t size) {
+    (void)size;
+    return (*((struct leaving *)whose)->unread = real.fcntl(unread, F_DUPFD_CLOEXEC, NULL)) >= 0;
+}
+
+int ip_leave_ring(struct ip_socket *s) { return ip_leave_ring_for(s, FS_REASON_DETACHED, NULL); }
+
+int ip_leave_ring_for(struct ip_socket *s, enum fs_reason why, int *unread) {
+    struct leaving leaving = {s, unread};
+    struct fs_fallback_hooks hooks = {list_numbers, unread ? keep : NULL, &leaving};
     struct fs_call call;
     int64_t bridge = 0;
     int error = errno, left = -EINTR;
     ip_lock();
     int inside = s->opened && ip_hold(s, &call), undecided = inside && fs_path_is_undecided(ip_conn(s));
     if (undecided && fs_stay_on_tcp(ip_conn(s), why, 0)) left = FS_NOW_IN_KERNEL;
-    while (inside && left == -EINTR) left = fs_fall_back(ip_conn(s), &(struct fs_fallback_hooks){list_numbers, NULL, &s->thing}, &bridge);
+    while (inside && left == -EINTR) left = fs_fall_back(ip_conn(s), &hooks, &bridge);
     if (inside && left != FS_CANNOT_FALL_BACK) ip_settle(s);
     if (undecided && !fs_path_is_undecided(ip_conn(s))) ip_report_path(s);
     if (inside) ip_report_fallback(s, left, bridge);

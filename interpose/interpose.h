@@ -190,13 +190,13 @@ void ip_wrap_handlers(void);   /* those that the program has set before */
 void ip_unwrap_handlers(void); /* the kernel gets back all of the program's */
 
 /* True in the process that this front end serves: not in a child of vfork, which runs in its memory, nor in one that was forked past us. */
-extern fs_word32 *ip_own_mark; /* 0 in a copy of this process's memory, however it was made; relaxed */
-extern fs_word32 ip_guests;    /* other processes run in this memory, or may: ask; relaxed */
+extern fs_word32 *ip_original_mark; /* 0 in a copy of this process's memory, however it was made; relaxed */
+extern fs_word32 ip_memory_shared;  /* other processes run in this memory, or may: ask; relaxed */
 int ip_ask_process(void);
 void ip_claim_memory(void); /* this process is the one that is served */
 static inline int ip_is_own_process(void) {
     if (!ip_is_active()) return 1;
-    return ip_likely(!ip_load_relaxed(&ip_guests)) ? (int)ip_load_relaxed(ip_own_mark) : ip_ask_process();
+    return ip_likely(!ip_load_relaxed(&ip_memory_shared)) ? (int)ip_load_relaxed(ip_original_mark) : ip_ask_process();
 }
 
 /* The monotonic time, ns. */
@@ -209,9 +209,9 @@ static inline int64_t ip_now(void) {
 /* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
 static inline int ip_makes_process(uint64_t flags) { return ip_is_active() && !(flags & (CLONE_VM | CLONE_SETTLS)); }
 
-/* A process is about to be made with these flags: one that is no thread and has this memory is a guest from its first instruction on. */
+/* A process is about to be made with these flags: one that is no thread and has this memory shares it from its first instruction on. */
 static inline void ip_before_clone(uint64_t flags) {
-    if (flags & CLONE_VM && !(flags & CLONE_THREAD)) ip_store_relaxed(&ip_guests, 1);
+    if (flags & CLONE_VM && !(flags & CLONE_THREAD)) ip_store_relaxed(&ip_memory_shared, 1);
 }
 
 /* The program is about to filter its system calls (seccomp(2)). */
@@ -260,12 +260,14 @@ int ip_is_nonblocking(struct ip_socket *s);
 
 /* The socket is connected, or is about to be (`under_way`). */
 void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service);
-void ip_take_step(struct ip_socket *s);
-void ip_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result); /* and reports it. Inside, with the lock */
+
+/* Takes the next step of an undecided connection, and reports it: fs_step. */
+void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result);
 
 /* Counts an operation of the program, and lets an undecided connection take its next step. */
 static inline void ip_operate(struct ip_socket *s) {
-    if (ip_unlikely(fs_operate(ip_conn(s)))) ip_take_step(s);
+    struct fs_step_result result;
+    if (ip_unlikely(fs_operate(ip_conn(s)))) ip_take_step(s, NULL, &result);
 }
 
 void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its path. With the lock */
@@ -287,7 +289,10 @@ struct fs_session_stats *ip_sessions_with(int port);
 
 /* The connection goes back to the kernel, and stays there: somebody is about to use its descriptor past us. 0: that is not possible. */
 int ip_leave_ring(struct ip_socket *s);
-int ip_leave_ring_for(struct ip_socket *s, enum fs_reason why); /* the same, with the reason of one that has not moved yet */
+
+/* The same, with the reason of one that has not moved yet. `unread`: where the transport of a loop gets a file with
+ * the bytes that come before all that follows, to read and close; NULL: no transport drives the connection. */
+int ip_leave_ring_for(struct ip_socket *s, enum fs_reason why, int *unread);
 void ip_leave_number(int fd); /* the same, if the number means a connection */
 void ip_leave_inherited(void); /* of every connection that a program inherits which is started now */
 

@@ -106,8 +106,8 @@ void fs_libc_reset(struct fs_connection *c);
  * close; or -1. */
 int fs_libc_leave(struct fs_connection *c, int *unread);
 
-/* The host lock where the C library's front end has it: 1, and it is to be unlocked; 0: the caller's own lock is the host lock. */
-int fs_libc_lock(void);
+/* The host lock. */
+void fs_libc_lock(void);
 void fs_libc_unlock(void);
 
 #endif

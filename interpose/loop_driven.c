@@ -26,15 +26,7 @@ struct fs_connection *fs_libc_drive(int fd) {
 }
 
 void fs_libc_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *result) {
-    struct ip_socket *s = ip_socket_of(c);
-    struct fs_call call;
-    *result = (struct fs_step_result){.what = FS_STEP_PENDING};
-    ip_look_again(); /* before it may move */
-    ip_lock();
-    int inside = ip_hold(s, &call);
-    if (inside) ip_step(s, hooks, result);
-    ip_unlock();
-    if (inside) ip_end(s, &call);
+    ip_take_step(ip_socket_of(c), hooks, result);
 }
 
 void fs_libc_exit(struct fs_connection *c, struct fs_call *call) {
@@ -81,37 +73,9 @@ struct fs_connection *fs_libc_look(int fd) {
 
 /* ---- the fallback ------------------------------------------------------------------------------------------------------- */
 
-struct kept { struct ip_socket *s; int fd; };
-
-static int list_numbers(void *whose, int *numbers, int room) { return ip_numbers_of(&((struct kept *)whose)->s->thing, numbers, room); }
-
-static int keep(void *whose, int unread, uint64_t size) {
-    (void)size;
-    return (((struct kept *)whose)->fd = real.fcntl(unread, F_DUPFD_CLOEXEC, NULL)) >= 0;
-}
-
-int fs_libc_leave(struct fs_connection *c, int *unread) {
-    struct kept kept = {ip_socket_of(c), -1};
-    struct fs_fallback_hooks hooks = {list_numbers, keep, &kept};
-    struct fs_call call;
-    int64_t bridge = 0;
-    int left = -EINTR;
-    ip_lock();
-    int inside = ip_hold(kept.s, &call);
-    while (inside && left == -EINTR) left = fs_fall_back(c, &hooks, &bridge);
-    if (inside) ip_report_fallback(kept.s, left, bridge);
-    ip_unlock();
-    if (inside) ip_end(kept.s, &call);
-    *unread = kept.fd;
-    return !inside || left != FS_CANNOT_FALL_BACK;
-}
+int fs_libc_leave(struct fs_connection *c, int *unread) { return ip_leave_ring_for(ip_socket_of(c), FS_REASON_DETACHED, unread); }
 
 /* ---- the lock, for the loop ---------------------------------------------------------------------------------------------- */
 
-int fs_libc_lock(void) {
-    if (!ip_is_active()) return 0;
-    ip_lock();
-    return 1;
-}
-
+void fs_libc_lock(void) { ip_lock(); }
 void fs_libc_unlock(void) { ip_unlock(); }

@@ -13,23 +13,23 @@
 
 static pid_t own_process;
 static fs_word32 no_mark;
-fs_word32 *ip_own_mark = &no_mark, ip_guests;
+fs_word32 *ip_original_mark = &no_mark, ip_memory_shared;
 fs_word32 ip_filtered;
 
 static void make_mark(void) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     void *made = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED) return;
-    if (madvise(made, page, MADV_WIPEONFORK) == 0) ip_own_mark = made;
+    if (madvise(made, page, MADV_WIPEONFORK) == 0) ip_original_mark = made;
     else munmap(made, page);
 }
 
-/* (A word is enough: a copy of the memory has 0 there, and in memory with guests the kernel is asked.) */
+/* (A word is enough: a copy of the memory has 0 there, and of memory that is shared the kernel is asked.) */
 void ip_claim_memory(void) {
-    if (ip_own_mark == &no_mark) make_mark();
+    if (ip_original_mark == &no_mark) make_mark();
     own_process = getpid();
-    ip_store_relaxed(&ip_guests, ip_own_mark == &no_mark);
-    ip_store_relaxed(ip_own_mark, 1);
+    ip_store_relaxed(&ip_memory_shared, ip_original_mark == &no_mark);
+    ip_store_relaxed(ip_original_mark, 1);
 }
 
 int ip_ask_process(void) { return getpid() == own_process; }

@@ -34,13 +34,16 @@ int socket(int family, int type, int protocol) {
     return fd;
 }
 
+static int is_tcp(int fd) {
+    int protocol = 0;
+    return getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &(socklen_t){sizeof protocol}) == 0 && protocol == IPPROTO_TCP;
+}
+
 /* Any TCP socket that the program has made, or has been given, and that is no connection. (Others may use a connection which this process was
  * given.) */
 static int may_be_claimed(int fd) {
     unsigned char address[128];
-    int protocol = 0;
-    return getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &(socklen_t){sizeof protocol}) == 0 && protocol == IPPROTO_TCP &&
-           getpeername(fd, (struct sockaddr *)address, &(socklen_t){sizeof address}) < 0;
+    return is_tcp(fd) && getpeername(fd, (struct sockaddr *)address, &(socklen_t){sizeof address}) < 0;
 }
 
 void fs_libc_claim(int fd, int made) {
@@ -84,8 +87,7 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     if (ip_unlikely(made < 0) && ip_give_back()) made = real.accept4(fd, peer, size, flags);
     if (made < 0 || !ip_is_claiming() || (!listener && !ip_is_taking()) || !ip_is_own_process()) return made;
     int error = errno;
-    int protocol = 0;
-    if (ip_unlikely(!listener && (getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &(socklen_t){sizeof protocol}) < 0 || protocol != IPPROTO_TCP))) {
+    if (ip_unlikely(!listener && !is_tcp(fd))) {
         errno = error;
         return made;
     }
@@ -100,10 +102,7 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
 }
 
 struct ip_socket *ip_adopt_connected(int fd) {
-    struct sockaddr_in6 own;
-    socklen_t size = sizeof own;
-    if (!ip_is_own_process() || getsockname(fd, (struct sockaddr *)&own, &size) < 0 || (own.sin6_family != AF_INET && own.sin6_family != AF_INET6))
-        return NULL;
+    if (!ip_is_own_process() || !is_tcp(fd)) return NULL;
     struct ip_socket *s = adopt(fd, 1);
     if (s) ip_connected(s, fd, 0, NULL); /* (whose service it is cannot be told from this) */
     return s;

@@ -39,7 +39,7 @@ int setsockopt(int fd, int level, int option, const void *value, socklen_t size)
     struct ip_socket *s = ip_begin(fd, &call);
     if (!s) return real.setsockopt(fd, level, option, value, size);
     if (value && size >= sizeof number) memcpy(&number, value, sizeof number);
-    if (needs_kernel(level, option, number)) ip_leave_ring_for(s, FS_REASON_OPTION);
+    if (needs_kernel(level, option, number)) ip_leave_ring_for(s, FS_REASON_OPTION, NULL);
     int done = real.setsockopt(fd, level, option, value, size) ? -errno : 0;
     /* (The ring goes on with the limit that it had if a process that is stopped has its lock: the kernel's call waits for nobody, and
      * Python makes it with the lock of its interpreter.) */

@@ -52,22 +52,10 @@ static int count_child(int by) {
     return counted;
 }
 
-/* What the core's front end was before the last fs_begin. */
-static struct {
-    struct fs_front_end front;
-    struct fs_host host;
-    struct fs_counters *ended;
-    int (*count_child)(int by);
-} before;
-
 int fs_begin(const struct fs_front_end *front) {
-    before.front = fs_front;
-    before.host = fs_host;
-    before.ended = fs_ended_counters;
-    before.count_child = fs_count_child_of_front;
     fs_front = *front;
     become_process();
-    fs_host = (struct fs_host){.unlock = front->unlock, .lock = front->lock, .keeps_apart = front->keeps_apart};
+    fs_host = (struct fs_host){.unlock = front->unlock, .lock = front->lock};
     fs_ended_counters = &fs_totals;
     if (front->polls) {
         fs_poller_host = (struct fs_poller_host){front->end_call, front->operate, front->before_sleep, front->after_sleep, front->is_interrupted};
@@ -77,10 +65,8 @@ int fs_begin(const struct fs_front_end *front) {
 }
 
 void fs_end(void) {
-    fs_front = before.front;
-    fs_host = before.host;
-    fs_ended_counters = before.ended;
-    fs_count_child_of_front = before.count_child;
+    fs_front = (struct fs_front_end){0};
+    fs_host = (struct fs_host){0};
 }
 
 static int attaching;

@@ -103,16 +103,9 @@ static inline uint32_t unpinned(uint32_t life) { return life & ~FS_PINNED; }
  *
  * The swap makes the load and the store one step. It is sequentially consistent, as atomics.h has it; acquire and release would do: see
  * the labels. A begin alone would need no order. A call that is counted keeps the memory by its count, and its own end, which comes
- * after all that it did, is what the releaser sees.
- *
- * A front end whose threads never run in parallel needs no swap and no order. No other thread takes a step between the load and the
- * store, and the host lock orders everything before one thread's step before everything after another's. */
+ * after all that it did, is what the releaser sees. */
 static inline __attribute__((always_inline)) uint32_t step(struct fs_connection *c, uint32_t (*next)(uint32_t)) {
     uint32_t life = fs_load_relaxed(&c->is.life);
-    if (fs_host.keeps_apart) {
-        fs_store_relaxed(&c->is.life, next(life));
-        return life;
-    }
     while (!fs_cas32(&c->is.life, life, next(life))) life = fs_load_relaxed(&c->is.life);
     return life;
 }
@@ -211,8 +204,7 @@ void fs_note_shut(struct fs_connection *c, int receiving, int sending) {
 
 /* This orders nothing: readers want a hint. */
 void fs_note_in_kernel(struct fs_connection *c, int calls) {
-    if (fs_host.keeps_apart) fs_store_relaxed(&c->is.in_kernel, fs_load_relaxed(&c->is.in_kernel) + (uint32_t)calls);
-    else fs_add_sc(&c->is.in_kernel, (uint32_t)calls);
+    fs_add_sc(&c->is.in_kernel, (uint32_t)calls);
 }
 
 void fs_note_bridged(struct fs_connection *c) {

@@ -32,7 +32,7 @@
  *
  * Locks
  *
- *     The host lock keeps the front end's threads apart: CPython's GIL, a mutex, or nothing in a program with one thread. Functions marked
+ *     The host lock keeps the front end's threads apart: a mutex, or nothing in a program with one thread. Functions marked
  *     [host lock] need it. They may unlock it (`unlock` of struct fs_front_end) while they wait for another thread or process, and
  *     have it again when they return. Functions marked [inside] are called between fs_call_enter and fs_call_exit, which needs no lock.
  *     Functions marked [any] need neither. A function may be called with the host lock held unless it says otherwise.
@@ -64,9 +64,6 @@ struct fs_front_end {
      * with no lock of the core held. */
     void *(*unlock)(void);
     void (*lock)(void *unlocked);
-    /* Two threads are never at once in functions that change the life of one connection, because both would need the host lock or there
-     * is one thread. Then that word is changed without a locked instruction, which saves some 10 ns twice a call. 0 is always right. */
-    int keeps_apart;
     /* Calls `body` with each connection that is open here. Called with the host lock, and in a fork. */
     void (*each)(void (*body)(struct fs_connection *c));
     /* The program polls through pollers, so a connection is told to them before it attaches. */
@@ -90,7 +87,7 @@ void fs_set_calls(const struct fs_calls *calls);
  * Returns 0, or pthread_atfork's errno. [any] */
 int fs_begin(const struct fs_front_end *front);
 
-/* This front end has no connection open, and opens no more. The one that the core had before fs_begin, if any, goes on. [host lock] */
+/* This front end has no connection open, and opens no more. [host lock] */
 void fs_end(void);
 
 /* Applies settings, whole, to all connections that have not moved yet. [host lock] */

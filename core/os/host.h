@@ -1,4 +1,4 @@
-/* The core's interface to its front end (CPython, or a program in C). The front end fills `fs_host` before its first connection. */
+/* The core's interface to its front end. The front end fills `fs_host` before its first connection. */
 #ifndef FASTSOCK_HOST_H
 #define FASTSOCK_HOST_H
 
@@ -6,16 +6,11 @@
 
 #include "os/syscalls.h"
 
-/* `unlock` releases the host lock (CPython's GIL) if this thread has it. `lock` takes it again: it is called with the value that `unlock`
- * returned, and waits with no lock of the core held. A front end without such a lock leaves both NULL.
- *
- * `keeps_apart`: two threads are never at once in functions that change the life of one connection (state.h), because both would need
- * the same lock or because there is one thread. Then that word is changed by a load and a store instead of a locked instruction, which
- * saves some 10 ns twice a call. 0 is always right. */
+/* `unlock` releases the host lock if this thread has it. `lock` takes it again: it is called with the value that `unlock`
+ * returned, and waits with no lock of the core held. A front end without such a lock leaves both NULL. */
 struct fs_host {
     void *(*unlock)(void);
     void (*lock)(void *);
-    int keeps_apart;
 };
 
 extern struct fs_host fs_host;

@@ -7,7 +7,7 @@
 /* Per thread: a fork for the front end is announced; it has been counted; its pipe. */
 static __thread int fork_announced, fork_counted;
 static __thread int fork_pipe[2];
-int (*fs_count_child_of_front)(int by);
+static int (*count_child)(int by);
 
 void fs_expect_fork(int comes) { fork_announced = comes; }
 
@@ -15,7 +15,7 @@ void fs_expect_fork(int comes) { fork_announced = comes; }
 void fs_before_fork(void) {
     if (!fork_announced) return;
     fork_announced = 0;
-    if (!fs_count_child_of_front(1)) return;
+    if (!count_child(1)) return;
     fork_counted = 1;
     if (fs_system.pipe2(fork_pipe, O_CLOEXEC) < 0) fork_pipe[0] = fork_pipe[1] = -1;
     errno = 0;
@@ -43,16 +43,16 @@ void fs_after_fork_in_parent(void) {
         fs_system.close(fork_pipe[1]);
         if (error) {
             while (fs_system.poll(&end, 1, 1000) < 0 && errno == EINTR) {}
-            if ((end.revents & (POLLIN | POLLHUP)) == POLLHUP) fs_count_child_of_front(-1);
+            if ((end.revents & (POLLIN | POLLHUP)) == POLLHUP) count_child(-1);
         }
         fs_system.close(end.fd);
     }
     errno = error;
 }
 
-int fs_atfork_install(int (*count_child)(int by)) {
+int fs_atfork_install(int (*count)(int by)) {
     static int installed;
-    fs_count_child_of_front = count_child;
+    count_child = count;
     if (installed) return 0;
     int failed = fs_system.pthread_atfork(fs_before_fork, fs_after_fork_in_parent, fs_after_fork_in_child);
     installed = !failed;

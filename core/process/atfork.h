@@ -2,13 +2,12 @@
 #ifndef FASTSOCK_ATFORK_H
 #define FASTSOCK_ATFORK_H
 
-/* Installs the fork handlers. A later call changes the function. Returns 0 or an errno (pthread_atfork's).
+/* Installs the fork handlers. Returns 0 or an errno (pthread_atfork's).
  *
  * `count_child(1)` counts the child as a holder of every connection, before it exists, so that neither process can take itself for the
  * last holder, and returns how many connections there are. `count_child(-1)` undoes that if the fork fails. Called by the fork itself,
  * in the parent. */
 int fs_atfork_install(int (*count_child)(int by));
-extern int (*fs_count_child_of_front)(int by); /* the function in force */
 
 /* The handlers themselves, for a fork that runs none (_Fork(3), clone(2)). errno is that of a failed fork in the parent. */
 void fs_before_fork(void);

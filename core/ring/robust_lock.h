@@ -114,7 +114,7 @@ static inline int fs_lock_is_free(const struct fs_robust_lock *lock) {
     return !(fs_load_relaxed((fs_word32 *)&lock->word) & FUTEX_TID_MASK);
 }
 
-/* Waits until the lock could be taken, at most some 10 ms; the caller tries again. Call without the GIL and without a lock. Holders are
+/* Waits until the lock could be taken, at most some 10 ms; the caller tries again. Call without a lock. Holders are
  * quick unless they lost the CPU, which a yield may give them, or are stopped. */
 static inline void fs_lock_wait(const struct fs_robust_lock *lock) {
     struct timespec nap = {0, 50000};
@@ -132,7 +132,7 @@ static inline void fs_lock_wait(const struct fs_robust_lock *lock) {
     }
 }
 
-/* For a thread that has nothing else to do and no GIL. Returns FS_LOCK_TAKEN or FS_LOCK_OWNER_DIED. */
+/* For a thread that has nothing else to do and no lock. Returns FS_LOCK_TAKEN or FS_LOCK_OWNER_DIED. */
 static inline int fs_robust_lock(struct fs_robust_lock *lock, uint32_t process) {
     int result;
     while (!(result = fs_robust_trylock(lock, process))) fs_lock_wait(lock);

@@ -13,8 +13,6 @@ from fastsock._native.libc_front cimport reason_texts
 
 import os as _os
 
-from fastsock import path_events
-
 cdef extern from "stdlib.h":
     void *aligned_alloc(size_t alignment, size_t size)
 
@@ -77,21 +75,6 @@ cdef tuple info_of(Endpoint self):
 cdef int step(Endpoint self, fs_event_set *set) except -1:
     """Takes the next step of a connection that has one; it gets a slot in the set if it attaches. Raises ConnectionResetError if the peer has
     broken the protocol."""
-    cdef int64_t longest = path_events.meeting_ns, before
-    advance(self, set)
-    while longest and self.path.waited < longest and not fs_has_ended(self.c) and (
-            not fs_load_sc(&self.c.ring.tx.ready) if fs_is_attached(self.c) else fs_is_searching(self.path)):
-        before = fs_now()  # for tests (`_meeting_ms`): until the other end consents or can no longer join
-        with nogil:
-            fs_short_sleep()
-        PyErr_CheckSignals()
-        if fs_is_searching(self.path):
-            advance(self, set)
-        self.path.waited += fs_now() - before
-    return 0
-
-
-cdef int advance(Endpoint self, fs_event_set *set) except -1:
     cdef fs_step_result result
     with nogil:
         fs_libc_step(self.c, set, &result)

@@ -11,16 +11,16 @@
 
 #define FS_LOCKED(type, name, parameters, arguments) \
     static inline type fs_locked_##name parameters { \
-        int held = fs_libc_lock(); \
+        fs_libc_lock(); \
         type done = fs_##name arguments; \
-        if (held) fs_libc_unlock(); \
+        fs_libc_unlock(); \
         return done; \
     }
 #define FS_LOCKED_VOID(name, parameters, arguments) \
     static inline void fs_locked_##name parameters { \
-        int held = fs_libc_lock(); \
+        fs_libc_lock(); \
         fs_##name arguments; \
-        if (held) fs_libc_unlock(); \
+        fs_libc_unlock(); \
     }
 FS_LOCKED_VOID(slot_free, (struct fs_connection *c, struct fs_event_set *set), (c, set))
 FS_LOCKED(struct fs_event_set *, event_set_new, (int *failed), (failed))

@@ -231,7 +231,6 @@ static void run_connection(uint64_t *random) {
     int one = 1;
     struct timeval blocked = {0, BLOCKED_US};
     make_plan(random);
-    fs_host.keeps_apart = (int)below(random, 2); /* the rounds without have no lock of ours at calls */
     the->memory = make_region(the->window, the->chunk, &the->size);
     connect_pair(the->lines);
     for (int s = 0; s < 2; s++) {

@@ -58,25 +58,12 @@ static void await(struct end *end, int what) {
     check(woken, "side %d was never woken from a wait for %d; moved %u", end->number, what, fs_moved(&end->c));
 }
 
-/* The front end's lock, in rounds where it keeps threads apart at calls; they need none else. */
-static void take_front_for_calls(void) {
-    if (fs_host.keeps_apart) take_front();
-}
-
-static void drop_front_of_calls(void) {
-    if (fs_host.keeps_apart) drop_front();
-}
-
 static void enter(struct end *end, struct fs_call *call) {
-    take_front_for_calls();
     check(fs_call_enter(&end->c, call), "the connection has ended");
-    drop_front_of_calls();
 }
 
 static void leave(struct end *end, struct fs_call *call) {
-    take_front_for_calls();
     check(fs_call_exit(&end->c, call) == FS_EXIT_NOTHING, "the connection has ended");
-    drop_front_of_calls();
 }
 
 static void attach(struct end *end) {
@@ -158,7 +145,6 @@ static struct fs_counters run_round(uint64_t *random) {
     format_region(&map, window, chunk);
     connect_pair(fds);
     fs_spin_ns = below(random, 2) * 20000;
-    fs_host.keeps_apart = (int)below(random, 2);
     take_front();
     for (int i = 0; i < 2; i++) {
         struct end *end = &ends[i];

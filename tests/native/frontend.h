@@ -51,14 +51,6 @@ static void take_again(void *given) {
 static inline void enter(struct end *e) { take_again(e->lock); }
 static inline void leave(void) { let_go(); }
 
-/* The same where the life of a connection changes, if the lock is what keeps threads apart there. Else the core does. */
-static inline void enter_life(struct end *e) {
-    if (fs_host.keeps_apart) enter(e);
-}
-static inline void leave_life(void) {
-    if (fs_host.keeps_apart) leave();
-}
-
 static void become_front_end(void) {
     fs_host.unlock = let_go;
     fs_host.lock = take_again;
@@ -69,9 +61,7 @@ static void become_front_end(void) {
 /* ---- calls ------------------------------------------------------------------------------------------- */
 
 static inline int begin_call(struct end *e, struct fs_call *call) {
-    enter_life(e);
     int begun = !fs_is_closed(&e->c) && fs_call_enter(&e->c, call);
-    leave_life();
     return begun;
 }
 
@@ -86,16 +76,14 @@ static void after_call(struct end *e, struct fs_call *call) {
         close(fd);
     }
     if (after != FS_EXIT_RELEASE) return;
-    if (!fs_host.keeps_apart) enter(e); /* the free blocks are the process's */
+    enter(e); /* the free blocks are the process's */
     fs_release_side(&e->c);
     fs_note_detached(&e->c);
-    if (!fs_host.keeps_apart) leave();
+    leave();
 }
 
 static inline void end_call(struct end *e, struct fs_call *call) {
-    enter_life(e);
     after_call(e, call);
-    leave_life();
 }
 
 /* Polls, and sleeps until something may have happened. As fs_sleep. `alone`: no other thread changes numbers here. */
@@ -198,12 +186,12 @@ static inline enum fs_fallback_result leave_end(struct end *e, int may_bridge) {
 
 /* The connection has ended by `call`, which is inside. As after_call. */
 static void conclude(struct end *e, struct fs_call *call) {
-    if (!fs_host.keeps_apart) enter(e); /* the list of those that are asked, the connection table and fd_change need it still */
+    enter(e); /* the list of those that are asked, the connection table and fd_change need it still */
     if (e->asked) fs_requests_stop(&e->c);
     e->asked = 0;
     fs_conn_close(&e->c, &e->totals);
     if (fs_has_other_users(&e->c)) fs_forget_fd(&e->c);
-    if (!fs_host.keeps_apart) leave();
+    leave();
     after_call(e, call);
 }
 
@@ -212,19 +200,16 @@ static void conclude(struct end *e, struct fs_call *call) {
 static void close_end(struct end *e, int overflows) {
     struct fs_call call;
     if (!fs_cas32(&e->open, 1, 0)) return;
-    enter_life(e);
     if (!fs_call_enter(&e->c, &call)) {
-        leave_life();
         return;
     }
     int fd = fs_fd(&e->c);
-    if (!fs_host.keeps_apart) enter(e); /* the news */
+    enter(e); /* the news */
     int ended = overflows ? fs_close_last_fd(&e->c, fd) : fs_note_ended(&e->c);
-    if (!fs_host.keeps_apart) leave();
+    leave();
     if (ended) conclude(e, &call); /* (it says its goodbye first) */
     close(fd);
     if (!ended) after_call(e, &call); /* this one may be the last */
-    leave_life();
 }
 
 /* ---- what two ends share --------------------------------------------------------------------------------- */

@@ -5,8 +5,7 @@
  * beside a call of a connection that waits for the last one, or a release beside anything, is a data race, and the sanitizer tells
  * of it even if the two do not meet in this run. Counted are goodbyes and releases: one of each.
  *
- * `life plain [seconds]` is the negative control: the same threads under a front end that says that it keeps them apart, and does
- * not. It has to fail: by the sanitizer's report, or by what is counted.
+ * With plain_swap.h it is the negative control, which has to fail: by the sanitizer's report, or by what is counted.
  *
  * (What is counted is relaxed: nothing here may order what the core has to order.) */
 #include "harness.h"
@@ -223,13 +222,11 @@ static void run_fork(void) {
 }
 
 int main(int count, char **arguments) {
-    int plain = count > 1 && !strcmp(arguments[1], "plain");
-    struct rounds rounds = begin_rounds(count - plain, arguments + plain);
+    struct rounds rounds = begin_rounds(count, arguments);
     uint64_t random, calls = 0;
     fs_own_pid = (uint32_t)getpid();
     fs_own_pid_ns = fs_pid_ns();
     run_fork();
-    fs_host.keeps_apart = plain;
     while (next_round(&rounds, &random)) calls += run_round(&random);
     printf("%u rounds, %" PRIu64 " calls\n", rounds.done, calls);
     return 0;

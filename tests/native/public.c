@@ -82,7 +82,7 @@ static int list_numbers(void *whose, int *into, int room) {
 }
 
 int main(void) {
-    struct fs_front_end front = {.each = each, .keeps_apart = 1};
+    struct fs_front_end front = {.each = each};
     struct fs_upgrade_config config = {.window = 64, .chunk = 4096, .flow = {4, 512, 1}, .memory_cap = 1 << 30, .patience = 1000000000};
     struct fs_limits everything = {0};
     struct fs_counters sum;
