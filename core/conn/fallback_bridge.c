@@ -202,9 +202,10 @@ static int64_t next_of_unknown(struct fs_connection *c, struct fs_unread_data *u
         if (answer - 1 < unread_data->crossed || answer - 1 > unread_data->size) return FS_VIOLATED;
         unread_data->crossed = answer - 1;
     } else if (got > 0) {
-        unread_data->crossed += (uint64_t)got;
-        return fs_system.recv(fs_fd(c), into, (size_t)got, MSG_DONTWAIT);
-    } else if (got == -EAGAIN) {
+        got = fs_system.recv(fs_fd(c), into, (size_t)got, MSG_DONTWAIT);
+        if (got > 0) unread_data->crossed += (uint64_t)got;
+        return got >= 0 ? got : -errno;
+    } else if (got < 0 && fs_is_transient((int)-got)) {
         return -EAGAIN;
     } else if (got) {
         fs_note_error(c, (uint32_t)-got); /* already reported, and for the reader to get after the unread data */
@@ -245,7 +246,7 @@ static int64_t next_inward(struct fs_connection *c, struct fs_unread_data *unrea
     }
     if (unread_data->fd >= 0) {
         got = fs_system.read(unread_data->fd, into, BUFFER);
-        if (got > 0) return got;
+        if (got) return got > 0 ? got : -errno;
         fs_system.close(unread_data->fd);
         unread_data->fd = -1;
     }
