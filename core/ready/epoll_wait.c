@@ -132,6 +132,7 @@ static int sleep_in_kernel(struct wait *w) {
     if (w->now - slept > FS_UNCERTAIN) w->vain = 0;
     if (p->hot || (p->set && fs_has_hints(p->set))) {
         fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, 0);
+        w->polled = 0; /* (the sleep has found what the next look tells of: it is not counted once more, as found by polling) */
     } else if (rest && ++w->vain > FS_VAIN) {
         fs_unlock_poller(p);
         fs_short_sleep(); /* somebody wakes us for nothing, again and again */

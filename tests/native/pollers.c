@@ -371,13 +371,15 @@ static void signals(void) {
 
 static int (*plain_open)(const char *path, int flags);
 
-static int open_as_busy(const char *path, int flags) {
-    static const char load[] = "9.00 9.00 9.00 60000/60001 1\n";
+static int open_load(const char *path, int flags, const char *load) {
     if (strcmp(path, "/proc/loadavg") != 0) return plain_open(path, flags);
     int fd = fs_system.memfd_create("load", 0);
-    check(write(fd, load, sizeof load - 1) == sizeof load - 1 && lseek(fd, 0, SEEK_SET) == 0, "a load");
+    check(write(fd, load, strlen(load)) == (ssize_t)strlen(load) && lseek(fd, 0, SEEK_SET) == 0, "a load");
     return fd;
 }
+
+static int open_as_busy(const char *path, int flags) { return open_load(path, flags, "9.00 9.00 9.00 60000/60001 1\n"); }
+static int open_as_idle(const char *path, int flags) { return open_load(path, flags, "0.00 0.00 0.00 1/60001 1\n"); }
 
 static int two_usable(pid_t process, size_t size, cpu_set_t *set) {
     (void)process;
@@ -419,12 +421,45 @@ static void busy_cpus(void) {
     close(numbers[1]);
 }
 
+/* A wait that polls, sleeps, and is woken by the ring has polled in vain, and not found it by polling as well. */
+static void polls_in_vain(void) {
+    int (*plain_usable)(pid_t process, size_t size, cpu_set_t *set) = fs_system.sched_getaffinity;
+    int64_t spins = fs_spin_ns;
+    char bytes[8];
+    begin();
+    open_pair(&pairs[0]);
+    control(poller, EPOLL_CTL_ADD, &pairs[0], 1, EPOLLIN, 5);
+    move_pair(&pairs[0]);
+    plain_open = fs_system.open;
+    fs_system.open = open_as_idle;
+    fs_system.sched_getaffinity = two_usable;
+    fs_spin_ns = 20000;
+    usleep(60000); /* as in busy_cpus */
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        uint32_t found = 0;
+        uint64_t paid = fs_load_relaxed(&fs_poller_totals.polls_paid), unpaid = fs_load_relaxed(&fs_poller_totals.polls_unpaid);
+        await_sleep(start(&thread, wait_once, &found));
+        usleep(1000);
+        check(transmit(&pairs[0], 0, "a", 1) == 1, "sending");
+        pthread_join(thread, NULL);
+        check(found == EPOLLIN && receive(&pairs[0], 1, bytes, 8) == 1 && told_of(poller, 5, 0) == 0, "told %x", found);
+        check(fs_load_relaxed(&fs_poller_totals.polls_paid) == paid, "it pays");
+        check(fs_load_relaxed(&fs_poller_totals.polls_unpaid) == unpaid + 1, "it is not counted once");
+    }
+    fs_system.open = plain_open;
+    fs_system.sched_getaffinity = plain_usable;
+    fs_spin_ns = spins;
+    close_pair(&pairs[0]);
+    finish();
+}
+
 /* ---- */
 
 static const struct test tests[] = {
     TEST(move_while_epoll_waits), TEST(move_while_poll_waits), TEST(single_shot_that_moves), TEST(leave_while_waiting),
     TEST(close_while_waiting), TEST(close_a_number), TEST(end_behind_a_copy), TEST(edge_behind_a_look), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(signals),
-    TEST(handlers_put_off), TEST(room_before_the_sleep), TEST(busy_cpus),
+    TEST(handlers_put_off), TEST(room_before_the_sleep), TEST(busy_cpus), TEST(polls_in_vain),
 };
 
 int main(int count, char **arguments) {
