@@ -8,7 +8,7 @@
 
 ip_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS]; /* 8 MiB of addresses: pages that nobody touches take no memory */
 fs_word32 ip_activity;
-static int highest = -1; /* number that ever led somewhere */
+static fs_word32 reach; /* 1 + the highest one that ever led somewhere */
 
 /* ---- the lock ---------------------------------------------------------------------------------------------------- */
 
@@ -41,20 +41,27 @@ void ip_take_again(void *held) {
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
+/* (The core's threads come here without the lock: neither of two threads may undo what the other has raised. Relaxed: nothing is read behind it,
+ * and a thread that is told of a number is told in a way that orders this too.) */
+static void raise_highest(int fd) {
+    uint32_t before = ip_load_relaxed(&reach);
+    while (before <= (uint32_t)fd && !ip_replace(&reach, before, (uint32_t)fd + 1)) {}
+}
+
 void ip_set_number(int fd, struct ip_thing *thing) {
     if ((unsigned)fd >= IP_NUMBERS) return;
     struct ip_thing *before = ip_load_relaxed(&ip_things[fd]);
     if (before == thing) return;
     if (before && !ip_is(before, IP_OURS)) before->numbers--;
     if (thing) thing->numbers++;
-    if (fd > highest) highest = fd;
+    raise_highest(fd);
     /* SYNC: number - pairs with ip_thing_at. */
     ip_store_release(&ip_things[fd], thing);
 }
 
 int ip_numbers_of(const struct ip_thing *thing, int *numbers, int room) {
     int count = 0;
-    for (int fd = 0; fd <= highest && count < thing->numbers; fd++)
+    for (int fd = 0; fd <= ip_highest() && count < thing->numbers; fd++)
         if (ip_load_relaxed(&ip_things[fd]) == thing) {
             if (count < room) numbers[count] = fd;
             count++;
@@ -62,7 +69,7 @@ int ip_numbers_of(const struct ip_thing *thing, int *numbers, int room) {
     return count;
 }
 
-int ip_highest(void) { return highest; }
+int ip_highest(void) { return (int)ip_load_relaxed(&reach) - 1; }
 
 /* ---- numbers of the core's ------------------------------------------------------------------------------------------ */
 
@@ -74,7 +81,7 @@ int ip_make_own(int fd, int what, long argument) {
     int made = real.fcntl(fd, what, (void *)argument);
     if (what == F_DUPFD_CLOEXEC && ip_is_active() && 0 <= made && made < IP_NUMBERS && !ip_load_relaxed(&ip_things[made])) {
         ip_store_relaxed(&ip_things[made], &ours); /* (nothing is read behind it) */
-        if (made > highest) highest = made;
+        raise_highest(made);
     }
     return made;
 }
@@ -87,7 +94,7 @@ int ip_close_own(int fd) {
 }
 
 void ip_forget_own_numbers(void) {
-    for (int fd = 0; fd <= highest; fd++)
+    for (int fd = 0; fd <= ip_highest(); fd++)
         if (ip_load_relaxed(&ip_things[fd]) == &ours) ip_store_relaxed(&ip_things[fd], NULL);
 }
 

@@ -37,7 +37,7 @@ void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_sessio
         return;
     }
     fs_path_event(&w->path, FS_PATH_CONNECT);
-    w->path.next = w->path.operations + fs_search_begins(service, operations); /* until then nobody has to know if it is over */
+    w->path.next = fs_operations(&w->path) + fs_search_begins(service, operations); /* until then nobody has to know if it is over */
     fs_note_reason(&w->path, c, FS_REASON_FEW);
 }
 
@@ -55,9 +55,9 @@ static void settle(struct fs_whole *w) { fs_store_relaxed(&w->c.settled, fs_is_a
 
 int fs_count_operation(struct fs_connection *c) {
     struct fs_path *path = &fs_whole_of(c)->path;
-    path->operations++; /* (of two threads that count at once one may be missed) */
+    fs_count(&path->operations, 1);
     return fs_has_step(path) && !fs_is_in_kernel(c) &&
-           (path->listing_state ? fs_load_relaxed(path->listing_state) != FS_LISTING_WAITING : path->operations >= path->next);
+           (path->listing_state ? fs_load_relaxed(path->listing_state) != FS_LISTING_WAITING : fs_operations(path) >= path->next);
 }
 
 /* What the program has set before: the core asks the kernel for the rest. */
@@ -116,7 +116,7 @@ int fs_stay_on_tcp(struct fs_connection *c, enum fs_reason reason, int searching
 int fs_await_peer(struct fs_connection *c, int64_t longest) {
     struct fs_path *path = &fs_whole_of(c)->path;
     if (!fs_is_searching(path) && !fs_is_attached(c)) return 0;
-    if (!path->operations || path->waited >= longest || fs_is_closed(c)) return 0;
+    if (!fs_operations(path) || path->waited >= longest || fs_is_closed(c)) return 0;
     if (fs_is_attached(c) && fs_load_sc(&c->ring.tx->ready)) return 0;
     if (fs_poll_events_now(fs_fd(c), POLLRDHUP) & (POLLRDHUP | POLLHUP | POLLERR)) return 0; /* most likely it has closed */
     int64_t before = fs_now();
@@ -128,7 +128,7 @@ int fs_await_peer(struct fs_connection *c, int64_t longest) {
 int fs_may_sleep_in_kernel(struct fs_connection *c, int alone) {
     struct fs_path *path = &fs_whole_of(c)->path;
     if (fs_is_attached(c) || fs_load_relaxed(&c->is.pending_error)) return 0;
-    return alone || !fs_is_undecided(path) || (!fs_is_searching(path) && path->operations < path->next);
+    return alone || !fs_is_undecided(path) || (!fs_is_searching(path) && fs_operations(path) < path->next);
 }
 
 int fs_fall_back(struct fs_connection *c, const struct fs_fallback_hooks *hooks, int64_t *bridge) {

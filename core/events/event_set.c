@@ -99,7 +99,8 @@ void fs_wake_local_set(uint64_t name) {
     /* SYNC: set there - pairs with take_unused: any thread asks, without a lock. */
     struct fs_event_set *set = fs_load_acquire(&sets[fs_slot_set(name) & INDEX]);
     /* (If the set has ended meanwhile, or another loop uses it, the hint has no effect.) */
-    if (!name || !set || fs_load_relaxed(&set->id) != fs_slot_set(name)) return;
+    /* SYNC: set begun - pairs with fs_event_set_new_in: its page and its eventfd are those of this use. */
+    if (!name || !set || fs_load_acquire(&set->id) != fs_slot_set(name)) return;
     fs_store_relaxed(&set->asked, 1);
     wake_home(set, fs_slot_index(name));
 }
@@ -181,7 +182,8 @@ struct fs_event_set *fs_event_set_new_in(int epoll, uint64_t data, int *failed) 
     fs_store_relaxed(&set->fd, (uint32_t)fd);
     fs_store_relaxed(&set->asked, 0);
     uint32_t use = fs_add_sc(&uses, 1) % (UINT32_MAX / FS_SETS) + 1;
-    fs_store_relaxed(&set->id, use * FS_SETS | (uint32_t)index);
+    /* SYNC: set begun - pairs with fs_wake_local_set. */
+    fs_store_release(&set->id, use * FS_SETS | (uint32_t)index);
     return set;
 }
 

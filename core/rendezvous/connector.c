@@ -143,7 +143,7 @@ static void fail(struct step *at, int failed) {
 /* All descriptors for searches are in use: tries again soon. The next operation after one becomes free gets it, and does not compete any
  * more when its search is over. So every connection gets one in time. If those that have waited longest tried again latest, published
  * names would wait for them in vain. */
-static void retry_soon(struct step *at) { at->path->next = at->path->operations + RETRY_OPERATIONS; }
+static void retry_soon(struct step *at) { at->path->next = fs_operations(at->path) + RETRY_OPERATIONS; }
 
 /* This attempt failed: makes another one, with a new region. The publisher may have withdrawn its name because of a fork, and one of its
  * processes publishes it again. */
@@ -200,7 +200,7 @@ static int publish(struct step *at) {
                             config.waits ? NULL : &at->path->listing_state, &s->handle);
     if (failed == FS_NO_THREAD) {
         at->outcome->no_thread = failed;
-        at->path->next = at->path->operations + TRY_PAUSE;
+        at->path->next = fs_operations(at->path) + TRY_PAUSE;
         return 0;
     }
     if (failed == FS_TOO_MANY_LISTINGS || failed == -EAGAIN) {
@@ -321,7 +321,7 @@ static int look_up(struct step *at) {
         retry_soon(at);
         return 0;
     }
-    int found = fs_lookup_try(&s->lookup, at->path->operations, &at->path->next);
+    int found = fs_lookup_try(&s->lookup, fs_operations(at->path), &at->path->next);
     if (found == -EAGAIN) {
         retry_soon(at);
         return 0;
@@ -369,7 +369,7 @@ static int search(struct step *at) {
     if (fs_count_holders(fs_own(at->c)) > 1) {
         /* Another process may read the kernel's stream directly: wait until it has closed the connection. */
         fs_change_reason(path, at->c, FS_REASON_FORKED);
-        path->next = path->operations + FORKED_PAUSE;
+        path->next = fs_operations(path) + FORKED_PAUSE;
         return 0;
     }
     if (path->reason != FS_REASON_SEEKING && fs_needs_kernel(fs_fd(at->c))) {
@@ -377,7 +377,7 @@ static int search(struct step *at) {
         return 0;
     }
     fs_change_reason(path, at->c, FS_REASON_SEEKING);
-    path->next = path->operations + 1;
+    path->next = fs_operations(path) + 1;
     switch (path->state) {
     case FS_TO_PUBLISH: return publish(at);
     case FS_PUBLISHED: return check_listing(at);
@@ -411,17 +411,17 @@ void fs_connector_step(struct fs_path *path, struct fs_connection *c, const stru
         return;
     }
     if (fs_forks_under_way()) { /* another thread's: its child must not find the control thread running */
-        path->next = path->operations + 1;
+        path->next = fs_operations(path) + 1;
     } else if (path->state == FS_THREAD_LATER) {
         outcome->no_thread = fs_control_thread_restart();
-        if (outcome->no_thread) path->next = path->operations + TRY_PAUSE;
+        if (outcome->no_thread) path->next = fs_operations(path) + TRY_PAUSE;
         else fs_path_event(path, FS_PATH_ANSWERED);
     } else {
         /* The parent may close the connection. (Until this succeeds requests go unanswered as before: fs_may_miss_hints.) */
         fs_path_event(path, FS_PATH_ANSWERED);
         if (path->region_ref && fs_region_inherit(path->region_ref, c)) {
             fs_path_event(path, FS_PATH_INHERIT);
-            path->next = path->operations + TRY_PAUSE;
+            path->next = fs_operations(path) + TRY_PAUSE;
         }
     }
 }
@@ -445,7 +445,7 @@ int fs_connector_begin(struct fs_path *path, const char *name, size_t length, in
 /* ---- forks --------------------------------------------------------------------------------------------------- */
 
 void fs_path_await_thread(struct fs_path *path, struct fs_connection *c) {
-    if (fs_is_attached(c) && fs_path_event(path, FS_PATH_FORK)) path->next = path->operations;
+    if (fs_is_attached(c) && fs_path_event(path, FS_PATH_FORK)) path->next = fs_operations(path);
 }
 
 void fs_path_restart(struct fs_path *path, struct fs_connection *c) {
@@ -453,7 +453,7 @@ void fs_path_restart(struct fs_path *path, struct fs_connection *c) {
     path->waits = 0;
     if (fs_is_attached(c)) {
         fs_path_event(path, FS_PATH_INHERIT);
-        path->next = path->operations;
+        path->next = fs_operations(path);
         return;
     }
     fs_path_event(path, FS_PATH_CHILD);
@@ -461,5 +461,5 @@ void fs_path_restart(struct fs_path *path, struct fs_connection *c) {
     s->stepping = s->published = 0;
     path->listing_state = NULL;
     give_up_attempt(s);
-    path->next = path->operations;
+    path->next = fs_operations(path);
 }

@@ -97,7 +97,7 @@ int fs_path_event(struct fs_path *path, enum fs_path_events event) {
     path->state = FS_FAULTED;
     path->fault = forbidden[event];
     path->listing_state = NULL; /* the next operation takes the step, and does not wait for the listing */
-    path->next = path->operations;
+    path->next = fs_operations(path);
     return 0;
 }
 
@@ -120,6 +120,6 @@ void fs_change_reason(struct fs_path *path, struct fs_connection *c, enum fs_rea
 
 void fs_path_open(struct fs_path *path, struct fs_connection *c, int64_t operations, enum fs_reason reason) {
     if (!fs_path_event(path, FS_PATH_OPEN)) return;
-    path->next = path->operations + operations;
+    path->next = fs_operations(path) + operations;
     fs_note_reason(path, c, reason);
 }

@@ -48,7 +48,7 @@ enum fs_path_events {
 struct fs_path {
     int state;                        /* enum fs_path_state */
     int reason;                       /* enum fs_reason: why the connection is on kernel TCP */
-    int64_t operations;               /* of the program, in total */
+    fs_word64 operations;             /* of the program, in total: fs_count, as several threads may count */
     int64_t next;                     /* the number of the operation that takes the next step */
     fs_word32 *listing_state;         /* the listing's state word that it waits for (listener.h); NULL: none */
     struct fs_connector *search;      /* NULL: none */
@@ -58,6 +58,9 @@ struct fs_path {
     int waits;                        /* an operation waits now */
     const char *fault;                /* FS_FAULTED: the event */
 };
+
+/* The program's operations so far. (Relaxed: nothing is read behind it.) */
+static inline int64_t fs_operations(const struct fs_path *path) { return (int64_t)fs_load_relaxed((fs_word64 *)&path->operations); }
 
 /* Returns true if the next operations may have work to do for the path: for an undecided one, or after a fork. */
 static inline int fs_has_step(const struct fs_path *path) { return path->state != FS_DECIDED; }
