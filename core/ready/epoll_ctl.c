@@ -129,7 +129,7 @@ int fs_pollable_register(struct fs_pollable *it) {
 
 /* As epoll_ctl, with our data. 0 or -errno. */
 static int register_member(struct fs_member *m, int op) {
-    uint32_t events = m->parked ? (uint32_t)FS_CACHED_REGIONS | (m->kernel_room ? EPOLLOUT : 0u) : m->events & ~(uint32_t)EPOLLEXCLUSIVE;
+    uint32_t events = m->parked ? (uint32_t)FS_PARKED_EVENTS | (m->kernel_room ? EPOLLOUT : 0u) : m->events & ~(uint32_t)EPOLLEXCLUSIVE;
     struct epoll_event event = {.events = events, .data.u64 = fs_poller_data(m->slot, m->generation)};
     m->tag = (uint16_t)fs_poller_tag;
     if (m->poller->epoll < 0 || m->fd < 0) return 0;
@@ -151,7 +151,7 @@ void fs_await_kernel_room(struct fs_member *m) {
 }
 
 void fs_member_park(struct fs_member *m) {
-    fs_note_cached(m, 1);
+    fs_note_parked(m, 1);
     m->found = 0;
     register_again(m); /* (a number that the program has closed behind us is told of no more) */
     fs_member_activate(m, 1);
@@ -161,7 +161,7 @@ void fs_member_park(struct fs_member *m) {
 static void unpark_member(struct fs_member *m) {
     if (!m->parked || !m->enabled || m->fd < 0 || m->poller->epoll < 0) return;
     fs_member_deactivate(m);
-    fs_note_cached(m, 0);
+    fs_note_parked(m, 0);
     m->kernel_room = 0;
     register_again(m);
 }
@@ -201,7 +201,7 @@ static int is_bad(int op, const struct fs_member *m, uint32_t events) {
 static int add(struct fs_poller *p, int op, int fd, struct fs_pollable *it, const struct epoll_event *event) {
     struct fs_member *m = fs_member_new(p, it, fd, event->events, event->data.u64);
     if (!m) return -ENOMEM;
-    fs_note_cached(m, it->attached);
+    fs_note_parked(m, it->attached);
     int failed = register_member(m, op);
     if (failed) {
         fs_member_free(m);
@@ -326,6 +326,15 @@ void fs_poller_sent_part(struct fs_pollable *it) {
     pthread_mutex_unlock(&it->lock);
 }
 
+/* The number is about to be closed, the last one here. If another process may have the socket, the kernel goes on telling of it, here and to who
+ * has inherited the instance, and with the program's data, as it would without us. (What tells of changes alone may stay, as may a single
+ * shot that was told; and a close takes a socket that nobody else has out of the instance.) */
+static void hand_over(struct fs_member *m, struct fs_connection *c) {
+    struct epoll_event event = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->data};
+    if (m->parked || !m->enabled || (c && !fs_is_shared(c))) return;
+    pass(m->poller, fs_is_poller_data(m->data) ? EPOLL_CTL_DEL : EPOLL_CTL_MOD, m->fd, &event);
+}
+
 void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
     struct fs_member *next;
     pthread_mutex_lock(&it->lock);
@@ -338,10 +347,7 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
         if (p->busy && !last) {
             m->fd = -1; /* (who is in poll is told of what comes all the same, and drops it: fs_poller_poll) */
         } else if (last || p->epoll < 0) {
-            /* (Another process may have the socket, and the kernel would tell of it here for ever. It may use the instance too: what tells
-             * of changes alone stays, and so does what a parent registered.) */
-            int others = m->tag != fs_poller_tag || (m->parked && c && fs_is_shared(c));
-            if (p->epoll >= 0 && m->fd == fd && !others) pass(p, EPOLL_CTL_DEL, fd, NULL);
+            if (p->epoll >= 0 && m->fd == fd && m->tag == fs_poller_tag) hand_over(m, c);
             fs_member_drop(m);
             /* (Who is in poll keeps the connection open until it returns, and is told of nothing that comes from here on.) */
             if (last && p->epoll < 0) fs_wake_waiters(p);

@@ -187,7 +187,7 @@ void fs_note_late(struct fs_member *m, int late) {
     m->late = late;
 }
 
-void fs_note_cached(struct fs_member *m, int parked) {
+void fs_note_parked(struct fs_member *m, int parked) {
     m->poller->parked += (uint32_t)(parked - m->parked);
     m->parked = parked;
     if (parked) return;
@@ -199,7 +199,7 @@ void fs_member_free(struct fs_member *m) {
     struct fs_poller *p = m->poller;
     struct fs_pollable *it = m->it;
     fs_member_deactivate(m);
-    fs_note_cached(m, 0);
+    fs_note_parked(m, 0);
     if (it) {
         struct fs_member *first = fs_load_relaxed(&it->members);
         if (first == m) {

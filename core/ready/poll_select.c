@@ -38,7 +38,7 @@ static struct fs_member *join(struct fs_poller *p, struct fs_pollable *it, int f
     if (!m) {
         fs_lock_poller(p);
         m = fs_member_new(p, it, fd, 0, 0);
-        if (m) fs_note_cached(m, it->attached);
+        if (m) fs_note_parked(m, it->attached);
         fs_set_of_poller(p, &no_set); /* (without one it looks now and then) */
         fs_unlock_poller(p);
     }

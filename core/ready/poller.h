@@ -14,7 +14,7 @@ enum {
     FS_OUT_ROOM = EPOLLOUT | EPOLLWRNORM,
     FS_ENDINGS = EPOLLRDHUP | EPOLLHUP | EPOLLERR,
     FS_FLAGS = (int)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE),
-    FS_CACHED_REGIONS = (int)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET), /* what the kernel tells of a parked member */
+    FS_PARKED_EVENTS = (int)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET), /* what the kernel tells of a parked member */
 };
 
 enum {
@@ -119,7 +119,7 @@ static inline void fs_unlock_poller(struct fs_poller *p) { pthread_mutex_unlock(
 void fs_member_activate(struct fs_member *m, int edge);
 void fs_member_deactivate(struct fs_member *m);
 void fs_note_late(struct fs_member *m, int late);
-void fs_note_cached(struct fs_member *m, int parked);
+void fs_note_parked(struct fs_member *m, int parked);
 void fs_member_note_unreported(struct fs_member *m, int untold);
 
 /* What the members are has changed: who sleeps there looks again. */

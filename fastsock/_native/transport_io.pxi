@@ -36,8 +36,8 @@ cdef bint prepare_to_sleep(Transport self) except -1:
     if path.state == FS_ANSWER_LATER or path.state == FS_THREAD_LATER:
         if fs_forks_under_way():
             return False
-        path.operations += 1
-        if path.operations >= path.next:  # otherwise the thread could not be started shortly before
+        path.operations = fs_operations(path) + 1
+        if fs_operations(path) >= path.next:  # otherwise the thread could not be started shortly before
             step(self.endpoint, self.queue.set)
     return True
 
