@@ -234,7 +234,10 @@ int fs_handle_requests(int request_fd) {
     uint32_t generation = fs_control_thread_generation();
     for (;;) {
         if (generation != fs_control_thread_generation()) return 0; /* given up: the program may use the number by now */
-        if (!fs_peek_control(request_fd, &seen)) break;
+        if (!fs_peek_control(request_fd, &seen)) {
+            left = errno == ENOMEM; /* (of a datagram that stays the kernel tells no second time) */
+            break;
+        }
         left = seen.has_fds && !fs_reaper_has_room();
         if (!left && seen.has_fds && !may_send_fds(&seen)) {
             left = !fs_reap_message(request_fd);
@@ -243,7 +246,10 @@ int fs_handle_requests(int request_fd) {
         }
         if (left) break;
         enum fs_control_kind took = fs_recv_control(request_fd, request, &user, brought, &requester);
-        if (took == FS_CONTROL_NONE) break;
+        if (took == FS_CONTROL_NONE) {
+            left = 1; /* it was there */
+            break;
+        }
         taken++;
         if (taken % FLOOD == 0) due |= answer_unasked(1);
         if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(request_fd, &requester);

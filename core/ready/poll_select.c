@@ -239,12 +239,14 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
     }
 }
 
-/* Behind a call: a member whose number another thread has closed meanwhile goes. */
+/* Behind a call: a member whose number another thread has closed meanwhile goes. So does one that came after the last number had been closed:
+ * nobody else would drop it before its memory becomes another connection's. */
 static void part(struct fs_poller *p, struct fs_pollable *it, struct fs_member *m) {
-    if (m->fd >= 0) return; /* (who closes it from here on drops it) */
+    if (m->fd >= 0 && fs_load_relaxed(&it->c)) return; /* (who closes it from here on drops it) */
     pthread_mutex_lock(&it->lock);
     fs_lock_poller(p);
-    if (m->in_use && m->fd < 0) fs_member_drop(m);
+    /* (Its slot may be that of another descriptor of the call by now.) */
+    if (m->in_use && m->it == it && (m->fd < 0 || !fs_load_relaxed(&it->c))) fs_member_drop(m);
     fs_unlock_poller(p);
     pthread_mutex_unlock(&it->lock);
 }

@@ -5,7 +5,7 @@
  * error; nobody sees an end of the stream too early of which nobody was told. */
 #include "failing.h"
 
-enum variant { GOES_ON, LEAVES, BRIDGES, TALKS, STOPPED, VARIANTS };
+enum variant { GOES_ON, LEAVES, BRIDGES, TALKS, STOPPED, KILLED, VARIANTS };
 
 enum { MOST_BLOCKS = 4096, SLAB = 65536, BLOCK = 64 /* as in process/fork_shared_slab.c */ };
 
@@ -195,22 +195,26 @@ static void talk_across(void) {
     read_to_end(1);
 }
 
-/* What the thread sends again stops half-way until the side that falls back has given it up, and a bridge reads the half. */
-static fs_word32 released;
+/* What the thread sends again stops half-way until the side that falls back has given it up, and a bridge reads the half. `ends_there`: the
+ * kernel's stream ends there, as that of a process that is killed, and the thread stays until the bridge has found out. */
+static fs_word32 released, ends_there;
 
 static ssize_t send_half(int fd, const void *data, size_t length, int flags) {
     if (is_program || getpid() != home || length < 1000) return may_fail_send(fd, data, length, flags);
     ssize_t sent = real.send(fd, data, length / 2, flags);
+    if (fs_load_sc(&ends_there)) shutdown(fd, SHUT_WR);
     while (!fs_load_sc(&released)) usleep(1000);
     usleep(50000);
     return sent;
 }
 
-static void leave_beside_a_stopped_peer(void) {
-    step("the peer stops as it sends again");
+static void leave_beside_a_stopped_peer(int is_killed) {
+    step(is_killed ? "the peer is killed as it sends again" : "the peer stops as it sends again");
     fs_store_sc(&released, 0);
+    fs_store_sc(&ends_there, (uint32_t)is_killed);
     fs_system.send = send_half;
     leave_ring(0, 1);
+    if (is_killed) drain_stream(0);
     fs_store_sc(&released, 1);
     drain_stream(0);
     fs_system.send = may_fail_send;
@@ -266,7 +270,7 @@ static void run_scenario(int variant) {
         leave_ring(0, 1);
     }
     if (variant == TALKS) talk_across();
-    if (variant == STOPPED) leave_beside_a_stopped_peer();
+    if (variant == STOPPED || variant == KILLED) leave_beside_a_stopped_peer(variant == KILLED);
     if (variant == GOES_ON) {
         step("urgent");
         send_bytes(0, 30, 1);
@@ -274,7 +278,8 @@ static void run_scenario(int variant) {
     step("the end");
     drain_stream(0);
     drain_stream(1);
-    if (variant != BRIDGES && variant != TALKS) {
+    if (variant == KILLED && alive(1)) close_end(&ends[1], 1);
+    if (variant != BRIDGES && variant != TALKS && variant != KILLED) {
         half_close(0);
         read_to_end(1);
         send_bytes(1, 500, 0);
@@ -347,7 +352,8 @@ static void check_all_are_made(void) {
 
 int main(int count, char **arguments) {
     static const char *const names[VARIANTS] = {"goes on", "leaves", "leaves by a bridge", "talks across a bridge",
-                                                "leaves beside a peer that is stopped as it sends again"};
+                                                "leaves beside a peer that is stopped as it sends again",
+                                                "leaves beside a peer that is killed as it sends again"};
     int status = run_failures(count, arguments, names, VARIANTS);
 #ifndef FS_AT
     if (count <= 2) check_all_are_made();

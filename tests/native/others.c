@@ -2,6 +2,8 @@
  * meanwhile. How the scenarios run, and fail by place: runs.h. */
 #include "runs.h"
 
+#include <sys/ioctl.h>
+
 #include "conn/peer_status.h"
 #include "events/liveness_watch.h"
 
@@ -65,6 +67,38 @@ static void run_killed_holder(void) {
         close_end(&ends[0], 1);
         read_end(1, 0);
         reap_other();
+    }
+    close_two();
+}
+
+/* As it is killed in fs_recv_kernel. */
+static void read_and_keep_the_turn(void) {
+    char byte;
+    fs_lock_recv_within(&ends[1].c, -1);
+    recv(ends[1].number, &byte, 1, 0);
+}
+
+/* Who receives next finds out from the kernel how far the dead one has read, or the connection ends. */
+static void run_killed_reader(void) {
+    static const struct fs_flow_options flow = {4, 0, 0};
+    int waiting = 1;
+    step("a holder was killed as it read from the kernel");
+    if (open_two(0)) {
+        put(0);
+        for (int s = 0; !lost && s < 2; s++) goes_on(attach_end(&ends[s], &flow));
+        if (!lost) {
+            double until = seconds_now() + PATIENCE;
+            fork_other(read_and_keep_the_turn);
+            while (waiting) {
+                if (seconds_now() > until) violate("it does not read");
+                usleep(200);
+                ioctl(ends[1].number, FIONREAD, &waiting);
+            }
+            kill_other();
+            put(0);
+            get(1);
+            reap_other();
+        }
     }
     close_two();
 }
@@ -175,6 +209,7 @@ static void run_watched_twice(void) {
 int main(void) {
     static const struct scenario all[] = {
         {"a killed holder", run_killed_holder},
+        {"a killed reader", run_killed_reader},
         {"a killed peer", run_killed_peer},
         {"a stopped holder", run_stopped_holder},
         {"watched twice", run_watched_twice},

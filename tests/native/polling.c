@@ -130,6 +130,63 @@ static void run_pollers(int pollers, int polls) {
     if (mine) fs_poller_end(mine);
 }
 
+/* A poll of end 1, as another thread closes its number: before the call's sleep, then before the call. */
+static struct fs_poller *beside;
+
+static int close_beside(void) {
+    fs_poller_close_number(&its[1], ends[1].number, 1);
+    close_end(&ends[1], 1);
+    return 0;
+}
+
+static void poll_closed(short wanted, int64_t timeout) {
+    struct pollfd fds = {ends[1].number, POLLIN, 0};
+    struct fs_pollable *it = &its[1];
+    int n = -EINTR;
+    for (double until = seconds_now() + PATIENCE; n == -EINTR || n == -ENOMEM || fs_load_sc(&ends[1].open);) {
+        n = fs_poller_poll(beside, &fds, &it, 1, timeout, NULL);
+        if (seconds_now() > until) violate("polling does not end");
+    }
+    if (n != (wanted != 0) || fds.revents != wanted) violate("told %d, %#x, of a number that was closed", n, (unsigned)fds.revents);
+}
+
+static void run_closed(void) {
+    enum { LOWER = 64 }; /* numbers that are free below those of the connection: nobody else takes one of these */
+    struct fs_call call;
+    int lower[LOWER];
+    fs_pollers_begin();
+    step("a number that is polled is closed");
+    for (int i = 0; i < LOWER; i++) lower[i] = dup(STDERR_FILENO);
+    int opened = open_pollable();
+    for (int i = 0; i < LOWER; i++) close(lower[i]);
+    beside = opened ? new_poller(-1) : NULL;
+    if (beside) move();
+    if (beside && !lost) {
+        put(0);
+        await_polled(beside);
+        get(1);
+        usleep(5000); /* the offer of its set's page is taken: what comes of it stays */
+    }
+    if (beside && !lost && begin_call(&ends[1], &call)) {
+        fs_poller_host.before_sleep = close_beside;
+        poll_closed(POLLNVAL, 5000000);
+        fs_poller_host.before_sleep = NULL;
+        poll_closed(POLLNVAL, 5000000);
+        step("another file has its number");
+        int other = eventfd(1, EFD_CLOEXEC);
+        check(dup2(other, ends[1].number) >= 0, "dup2: %m");
+        close(other);
+        poll_closed(0, 0);
+        close(ends[1].number);
+        end_call(&ends[1], &call);
+    }
+    if (fs_load_sc(&ends[1].open)) fs_poller_close_number(&its[1], ends[1].number, 1);
+    fs_poller_close_number(&its[0], ends[0].number, 1);
+    close_two();
+    memset(&its[1], 0, sizeof its[1]); /* its memory becomes another one's */
+    if (beside) fs_poller_end(beside);
+}
+
 static void run_epoll(void) { run_pollers(1, 0); }
 static void run_several(void) { run_pollers(2, 0); }
 static void run_poll(void) { run_pollers(0, 1); }
@@ -141,6 +198,7 @@ int main(void) {
         {"several instances", run_several},
         {"poll", run_poll},
         {"epoll and poll", run_all_kinds},
+        {"a number that is closed in poll", run_closed},
     };
     fs_poller_host.end_call = end_call_of;
     return run_all(all, sizeof all / sizeof *all);

@@ -76,6 +76,8 @@ static void run_sleepers(void) {
             put(0);
             pthread_join(thread, NULL);
         }
+        step("a look waits for more");
+        if (!lost && !fs_wait_for_more(&ends[1].c)) violate("more may come");
         step("a sender sleeps");
         struct fs_call call;
         int64_t sent = 1;
@@ -84,6 +86,7 @@ static void run_sleepers(void) {
             if (sent == -EAGAIN) wait_for(&ends[0], FS_SEND, fs_now() + 20000000, 0);
             end_call(&ends[0], &call);
         }
+        if (strict && fs_wait_for_more(&ends[1].c)) violate("no more comes while the sender has no room");
         step("the thread ends");
         fs_control_thread_stop();
         fs_control_thread_restart();
@@ -157,11 +160,30 @@ static void send_to_gone(void) {
     send_stray();
 }
 
+/* The kernel's part of the stream ends with a byte that the program has read itself. */
+static void read_past(void) {
+    static const struct fs_flow_options flow = {4, 0, 0};
+    char byte;
+    if (open_two(0)) {
+        put(0);
+        for (int s = 0; !lost && s < 2; s++) goes_on(attach_end(&ends[s], &flow));
+        put(0);
+        if (!lost) {
+            check(recv(ends[1].number, &byte, 1, 0) == 1, "recv: %m");
+            read_end(1, FS_VIOLATED);
+            if (strict && !ends[1].c.ring.violation) violate("nobody notices");
+        }
+    }
+    close_two();
+}
+
 static void run_stray(void) {
     step("bytes that were written past the core");
     end_behind(send_stray, FS_VIOLATED);
     step("bytes of a peer that takes this end for gone");
     end_behind(send_to_gone, 0);
+    step("a byte that was read past the core");
+    read_past();
 }
 
 /* A loop has read a byte of the kernel's that comes behind the ring's: a receive ends with the ring's. */
@@ -210,6 +232,7 @@ static void run_peer(void) {
         enum fs_peer_state stands = fs_peer_socket_state(fs_fd(&ends[0].c));
         if (strict && stands == FS_PEER_CLOSED) violate("it lives");
         close_end(&ends[1], 1);
+        if (strict && fs_wait_for_more(&ends[0].c)) violate("no more comes behind the end");
         fs_reset_connection(fs_fd(&ends[0].c));
         fs_peer_socket_state(fs_fd(&ends[0].c));
         if (stands == FS_PEER_CLOSED) violate("it lived");
