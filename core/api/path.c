@@ -56,8 +56,9 @@ static void settle(struct fs_whole *w) { fs_store_relaxed(&w->c.settled, fs_is_a
 int fs_count_operation(struct fs_connection *c) {
     struct fs_path *path = &fs_whole_of(c)->path;
     fs_count(&path->operations, 1);
-    return fs_has_step(path) && !fs_is_in_kernel(c) &&
-           (path->listing_state ? fs_load_relaxed(path->listing_state) != FS_LISTING_WAITING : fs_operations(path) >= path->next);
+    if (!fs_has_step(path) || fs_is_in_kernel(c)) return 0;
+    fs_word32 *listing = fs_load_relaxed(&path->listing_state);
+    return listing ? fs_load_relaxed(listing) != FS_LISTING_WAITING : fs_operations(path) >= fs_next_step(path);
 }
 
 /* What the program has set before: the core asks the kernel for the rest. */
@@ -128,7 +129,7 @@ int fs_await_peer(struct fs_connection *c, int64_t longest) {
 int fs_may_sleep_in_kernel(struct fs_connection *c, int alone) {
     struct fs_path *path = &fs_whole_of(c)->path;
     if (fs_is_attached(c) || fs_load_relaxed(&c->is.pending_error)) return 0;
-    return alone || !fs_is_undecided(path) || (!fs_is_searching(path) && fs_operations(path) < path->next);
+    return alone || !fs_is_undecided(path) || (!fs_is_searching(path) && fs_operations(path) < fs_next_step(path));
 }
 
 int fs_fall_back(struct fs_connection *c, const struct fs_fallback_hooks *hooks, int64_t *bridge) {
@@ -147,7 +148,8 @@ int64_t fs_unread(struct fs_connection *c) {
 int fs_option_set(struct fs_connection *c, int level, int option) {
     int fd = fs_fd(c);
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO)) {
-        c->receive_timeout = c->send_timeout = FS_NOT_ASKED;
+        fs_store_relaxed(&c->receive_timeout, (uint64_t)FS_NOT_ASKED);
+        fs_store_relaxed(&c->send_timeout, (uint64_t)FS_NOT_ASKED);
     } else if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF) &&
                (fs_is_searching(&fs_whole_of(c)->path) || fs_is_attached(c))) {
         uint32_t now = (uint32_t)fs_option(fd, SOL_SOCKET, option);

@@ -49,7 +49,7 @@ struct fs_connection {
     fs_word32 nodelay;  /* TCP_NODELAY: nothing is combined */
     fs_word32 locality; /* of the peer */
     /* as set by the program; ns, -1: not set, FS_NOT_ASKED; bytes, 0: not set */
-    int64_t receive_timeout, send_timeout;
+    fs_word64 receive_timeout, send_timeout;
     uint32_t receive_limit, send_limit;
     /* the ring */
     struct fs_ring_pair ring;

@@ -25,7 +25,8 @@ int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode) {
     c->place = -1; /* 0 would be another connection's */
     c->inode = inode;
     fs_store_relaxed(&c->number, (uint32_t)fd);
-    c->receive_timeout = c->send_timeout = FS_NOT_ASKED;
+    fs_store_relaxed(&c->receive_timeout, (uint64_t)FS_NOT_ASKED);
+    fs_store_relaxed(&c->send_timeout, (uint64_t)FS_NOT_ASKED);
     fs_spin_stats_init(&c->stats);
     struct fs_shared_side *own = fs_side_new();
     fs_store_relaxed(&c->own, own);

@@ -6,9 +6,13 @@
 #include "transport/tcp.h"
 
 int64_t fs_timeout_option(struct fs_connection *c, int what) {
-    int64_t *known = what == FS_RECEIVE ? &c->receive_timeout : &c->send_timeout;
-    if (*known == FS_NOT_ASKED) *known = fs_option_ns(fs_fd(c), what == FS_RECEIVE ? SO_RCVTIMEO : SO_SNDTIMEO);
-    return *known;
+    fs_word64 *known = what == FS_RECEIVE ? &c->receive_timeout : &c->send_timeout;
+    int64_t timeout = (int64_t)fs_load_relaxed(known); /* (of two threads that ask both are right) */
+    if (timeout == FS_NOT_ASKED) {
+        timeout = fs_option_ns(fs_fd(c), what == FS_RECEIVE ? SO_RCVTIMEO : SO_SNDTIMEO);
+        fs_store_relaxed(known, (uint64_t)timeout);
+    }
+    return timeout;
 }
 
 int fs_may_wait(struct fs_connection *c, int what, struct fs_wait_limit *p) {

@@ -42,7 +42,7 @@ static int find_entry(void) {
     return published < size / 4 ? found : -1;
 }
 
-int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_word32 **listing_state,
+int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_atomic_ptr(fs_word32) *listing_state,
                        uint64_t *handle) {
     struct fs_listing *listings = fs_control_state.listings;
     struct fs_tcp_identity tcp;
@@ -92,7 +92,7 @@ static struct fs_listing *listing_of(uint64_t handle) {
     return m->generation == (uint32_t)(handle >> 32) ? m : NULL;
 }
 
-enum fs_listing_state fs_listing_result(uint64_t handle, fs_word32 **listing_state, struct fs_accepted_region *came) {
+enum fs_listing_state fs_listing_result(uint64_t handle, fs_atomic_ptr(fs_word32) *listing_state, struct fs_accepted_region *came) {
     enum fs_listing_state state = FS_LISTING_EXPIRED;
     fs_control_lock_hosted();
     struct fs_listing *m = listing_of(handle);
@@ -118,7 +118,7 @@ static void drop_region(const struct fs_accepted_region *came) {
     if (came->reused) fs_count_cached(came->size, -1);
 }
 
-void fs_listing_withdraw(uint64_t handle, fs_word32 **listing_state) {
+void fs_listing_withdraw(uint64_t handle, fs_atomic_ptr(fs_word32) *listing_state) {
     fs_control_lock_hosted();
     *listing_state = NULL;
     struct fs_listing *m = listing_of(handle);

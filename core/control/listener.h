@@ -20,15 +20,15 @@ enum { FS_TOO_MANY_LISTINGS = -100002 }; /* of fs_listing_publish: try again lat
 /* Publishes an abstract unix name for the connection of `fd`, for a while, and sets `*handle`. `ends`: the connection's, if the caller
  * has them (fs_tcp_addresses), or NULL. `listing_state`: receives a pointer to the listing's state, as a hint; NULL: not needed. Returns
  * 0, -ENOTCONN, -EADDRINUSE if the name is taken, FS_TOO_MANY_LISTINGS, or as fs_reserve_fd or fs_control_thread_start. */
-int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_word32 **listing_state,
+int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_atomic_ptr(fs_word32) *listing_state,
                        uint64_t *handle);
 
 /* Returns the state of a published name. Unless it is FS_LISTING_WAITING, the name is published no longer and the hint is gone.
  * FS_LISTING_EXPIRED or FS_LISTING_OTHER_USER: unclaimed. */
-enum fs_listing_state fs_listing_result(uint64_t handle, fs_word32 **listing_state, struct fs_accepted_region *came);
+enum fs_listing_state fs_listing_result(uint64_t handle, fs_atomic_ptr(fs_word32) *listing_state, struct fs_accepted_region *came);
 
 /* Withdraws a name, and drops a region that was not taken yet. */
-void fs_listing_withdraw(uint64_t handle, fs_word32 **listing_state);
+void fs_listing_withdraw(uint64_t handle, fs_atomic_ptr(fs_word32) *listing_state);
 
 /* Parks a finished connection's mapping for the next one, in the publisher's part of the region cache. Cools the one that was parked
  * before it, and unmaps the region that it displaces. */

@@ -321,7 +321,9 @@ static int look_up(struct step *at) {
         retry_soon(at);
         return 0;
     }
-    int found = fs_lookup_try(&s->lookup, fs_operations(at->path), &at->path->next);
+    int64_t next = fs_next_step(at->path);
+    int found = fs_lookup_try(&s->lookup, fs_operations(at->path), &next);
+    at->path->next = next;
     if (found == -EAGAIN) {
         retry_soon(at);
         return 0;

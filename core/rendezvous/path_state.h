@@ -45,13 +45,14 @@ enum fs_path_events {
     FS_PATH_EVENTS
 };
 
+/* Threads that count an operation look at the atomic words without the host lock, for a hint: who has a step to take takes the lock. */
 struct fs_path {
-    int state;                        /* enum fs_path_state */
+    fs_word32 state;                  /* enum fs_path_state */
     int reason;                       /* enum fs_reason: why the connection is on kernel TCP */
     fs_word64 operations;             /* of the program, in total: fs_count, as several threads may count */
-    int64_t next;                     /* the number of the operation that takes the next step */
-    fs_word32 *listing_state;         /* the listing's state word that it waits for (listener.h); NULL: none */
-    struct fs_connector *search;      /* NULL: none */
+    fs_word64 next;                   /* the number of the operation that takes the next step */
+    fs_atomic_ptr(fs_word32) listing_state;    /* the listing's state word that it waits for (listener.h); NULL: none */
+    fs_atomic_ptr(struct fs_connector) search; /* NULL: none */
     struct fs_region_ref *region_ref; /* once attached */
     unsigned long attaching;          /* the thread that attaches it; 0: none */
     int64_t waited;                   /* ns that its operations have waited for the other end, by the setting `meeting_ms` */
@@ -59,17 +60,24 @@ struct fs_path {
     const char *fault;                /* FS_FAULTED: the event */
 };
 
-/* The program's operations so far. (Relaxed: nothing is read behind it.) */
+/* The program's operations so far, and so on. (Relaxed: nothing is read behind them.) */
 static inline int64_t fs_operations(const struct fs_path *path) { return (int64_t)fs_load_relaxed((fs_word64 *)&path->operations); }
+static inline int64_t fs_next_step(const struct fs_path *path) { return (int64_t)fs_load_relaxed((fs_word64 *)&path->next); }
+static inline uint32_t fs_path_state(const struct fs_path *path) { return fs_load_relaxed((fs_word32 *)&path->state); }
 
 /* Returns true if the next operations may have work to do for the path: for an undecided one, or after a fork. */
-static inline int fs_has_step(const struct fs_path *path) { return path->state != FS_DECIDED; }
+static inline int fs_has_step(const struct fs_path *path) { return fs_path_state(path) != FS_DECIDED; }
 
 /* Returns true if neither kernel TCP nor the ring is decided. */
-static inline int fs_is_undecided(const struct fs_path *path) { return path->state != FS_DECIDED && path->state < FS_THREAD_LATER; }
+static inline int fs_is_undecided(const struct fs_path *path) {
+    uint32_t state = fs_path_state(path);
+    return state != FS_DECIDED && state < FS_THREAD_LATER;
+}
 
 /* Returns true if it looks for its peer. */
-static inline int fs_is_searching(const struct fs_path *path) { return path->search != 0; }
+static inline int fs_is_searching(const struct fs_path *path) {
+    return fs_load_relaxed((fs_atomic_ptr(struct fs_connector) *)&path->search) != 0;
+}
 
 /* Applies an event. Returns true if it changed the state: at most one of several threads succeeds. If another one has decided otherwise,
  * nothing changes. An event that cannot be in this state is our fault: the next step ends the connection (FS_STEP_BROKEN). */

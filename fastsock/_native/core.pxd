@@ -157,6 +157,7 @@ cdef extern from "rendezvous/path_state.h" nogil:
     bint fs_has_step(const fs_path *)
     bint fs_is_searching(const fs_path *)
     int64_t fs_operations(const fs_path *)
+    int64_t fs_next_step(const fs_path *)
     const char *fs_path_state_name(int state)
 
 

@@ -25,4 +25,4 @@ cdef inline int64_t acts_again_at(Endpoint self) noexcept:
     """Returns the number of operations from which on the connection has a step to take."""
     if not fs_has_step(self.path):
         return INT64_MAX
-    return self.path.next if self.path.listing_state == NULL else 0
+    return fs_next_step(self.path) if self.path.listing_state == NULL else 0

@@ -37,7 +37,7 @@ cdef bint prepare_to_sleep(Transport self) except -1:
         if fs_forks_under_way():
             return False
         path.operations = fs_operations(path) + 1
-        if fs_operations(path) >= path.next:  # otherwise the thread could not be started shortly before
+        if fs_operations(path) >= fs_next_step(path):  # otherwise the thread could not be started shortly before
             step(self.endpoint, self.queue.set)
     return True
 

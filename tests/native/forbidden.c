@@ -9,11 +9,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void walk(void) {
     for (int event = 0; event < FS_PATH_EVENTS; event++) {
-        for (int state = 0; state < FS_PATH_STATES; state++) {
+        for (uint32_t state = 0; state < FS_PATH_STATES; state++) {
             struct fs_path path = {.state = state};
             int changed = fs_path_event(&path, (enum fs_path_events)event);
-            check(changed || path.state == state || (path.state == FS_FAULTED && path.fault), "event %d in state %d", event, state);
-            putchar(changed ? 'a' + path.state : path.fault ? '!' : '.');
+            check(changed || path.state == state || (path.state == FS_FAULTED && path.fault), "event %d in state %u", event, state);
+            putchar(changed ? (int)('a' + path.state) : path.fault ? '!' : '.');
         }
         putchar('\n');
     }

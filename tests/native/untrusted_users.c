@@ -162,7 +162,7 @@ static uint64_t publish(const char *name, int fd) {
 }
 
 static void withdraw(uint64_t handle) {
-    fs_word32 *listing_state;
+    fs_atomic_ptr(fs_word32) listing_state;
     enter_front();
     fs_listing_withdraw(handle, &listing_state);
     leave_front();
