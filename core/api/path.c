@@ -147,6 +147,8 @@ int64_t fs_unread(struct fs_connection *c) {
 
 int fs_option_set(struct fs_connection *c, int level, int option) {
     int fd = fs_fd(c);
+    if (level == IPPROTO_TCP && option == TCP_NODELAY && !fs_is_attached(c) && !fs_is_searching(&fs_whole_of(c)->path))
+        return 0; /* a search asks when it begins, and many connections end before */
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO)) {
         fs_store_relaxed(&c->receive_timeout, (uint64_t)FS_NOT_ASKED);
         fs_store_relaxed(&c->send_timeout, (uint64_t)FS_NOT_ASKED);
