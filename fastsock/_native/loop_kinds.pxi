@@ -89,6 +89,12 @@ cdef inline bint is_dead(Transport self) noexcept:
     return self.queue.kind == UVLOOP and self.queue.closed
 
 
+cdef bint was_unasked(Transport self, sock) except -1:
+    """Returns true if the program asks for the socket of a closed transport for the first time on uvloop, which has none then. It has
+    `sock` as we asked at the beginning."""
+    return self.queue.kind == UVLOOP and sock is not None and sock.fileno() < 0
+
+
 cdef bint shows_reading(Transport self) noexcept:
     """Returns the value of is_reading for an open transport that was not paused."""
     return self.queue.kind == STDLIB_LOOP or not (self.ended or self.queue.closed)

@@ -263,7 +263,10 @@ cdef class Transport:
             return default
         if name == "socket":
             if self.shown_socket is None:
-                self.shown_socket = show(self, self.lower.get_extra_info(name))
+                sock = self.lower.get_extra_info(name)
+                if was_unasked(self, sock):
+                    return default
+                self.shown_socket = show(self, sock)
             return default if self.shown_socket is None else self.shown_socket
         return self.lower.get_extra_info(name, default)
 

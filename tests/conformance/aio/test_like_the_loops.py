@@ -148,6 +148,20 @@ async def test_what_is_not_the_number_hands_nothing_out(world: World) -> None:
     await world.check_path(near, far)
 
 
+@pytest.mark.parametrize("asked", [False, True])
+@everywhere
+async def test_a_closed_transport_has_the_socket_that_the_loops_has(world: World, asked: bool) -> None:
+    near, far = await world.pair()
+    sock = near.transport.get_extra_info("socket") if asked else None
+    near.transport.abort()
+    await world.until(lambda: near.lost and far.lost)
+    after = near.transport.get_extra_info("socket")
+    if isinstance(world.loop, asyncio.BaseEventLoop):
+        assert after.fileno() == -1
+    else:
+        assert after is sock
+
+
 @pytest.mark.parametrize("paused", [False, True])
 @everywhere
 async def test_a_number_handed_out_takes_the_connection_back_with_all_that_is_under_way(
