@@ -179,7 +179,8 @@ class Libuv(Suite):
 class Libevent(Suite):
     source = "libevent"
     METHODS = ("epoll", "poll", "select")
-    LEFT_OUT = ("dns/*", "*rpc*")
+    LEFT_OUT = ("dns/*", "*rpc*", "http/bad_request")
+    """The last one has a timer of 10 ms, and a thread that is both ends waits for itself for `_MEETING_MS` of EAGER."""
 
     def build(self) -> None:
         built = self.folder / "built"
