@@ -15,6 +15,10 @@ enum {
 int64_t fs_spin_ns = 50000;
 struct fs_spin_stats fs_kernel_spin_stats = {.score = FS_SCORE_MAX / 2}; /* as fs_spin_stats_init */
 
+__thread uint32_t fs_partner FS_TLS_MODEL;
+
+uint32_t fs_partner_processor(void) { return fs_partner; }
+
 /* Relaxed: a thread that sees the new time and the old number does not spin, or uses the old number, once. */
 static fs_word32 processors;       /* usable by this process */
 static fs_word64 processors_known; /* since when, monotonic ns */

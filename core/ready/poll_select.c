@@ -159,7 +159,7 @@ static void spin(struct polling *w, int64_t until) {
         looked[n++] = c;
     }
     while (n && !found && (now = fs_now()) < until) {
-        int shares = fs_shares_cpu(fs_load_relaxed(&looked[0]->ring.rx->processor));
+        int shares = fs_shares_cpu(fs_partner);
         if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) break;
         for (int turn = 0; turn < (shares ? 1 : 16) && !found; turn++) {
             for (int i = 0; i < n && !found; i++) found = fs_may_be_ready(looked[i], wanted[i]);
@@ -168,7 +168,6 @@ static void spin(struct polling *w, int64_t until) {
         if (shares && !found) sched_yield();
     }
     for (int i = 0; i < n; i++) fs_publish_cpu(looked[i]);
-    if (n) w->p->processor = fs_load_relaxed(&looked[0]->ring.rx->processor);
     fs_count(&fs_poller_totals.poll_ns, (uint64_t)(now - began));
 }
 
@@ -177,7 +176,7 @@ static void spin(struct polling *w, int64_t until) {
 static int polls(struct polling *w, nfds_t rings) {
     struct fs_poller *p = w->p;
     if (!rings || w->uncertain) return 0;
-    if (w->budget < 0) w->budget = rings < w->count && fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, p->processor);
+    if (w->budget < 0) w->budget = rings < w->count && fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, fs_partner);
     int64_t spent = w->now - w->began;
     if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
     if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) return 0;

@@ -96,7 +96,6 @@ struct fs_poller {
     uint64_t waits;       /* begun so far */
     int64_t asked;        /* when the kernel was asked, monotonic ns, */
     int answers;          /* and how often memory alone has answered since */
-    uint32_t processor;   /* 1 + the one on which the peer of the last member that was told ran; 0: unknown */
     struct pollfd *kernel; /* a thread's: room for what it asks the kernel, */
     struct fs_member **named; /* and its members among them, */
     uint32_t most;         /* for so many */

@@ -24,7 +24,7 @@ struct claim {
     struct fs_member *m;
     struct fs_call call;
     struct fs_level level;
-    uint32_t events, version, processor, look;
+    uint32_t events, version, look;
     struct fs_mark mark;
     int edge, full, arms, there, late, more;
 };
@@ -65,7 +65,6 @@ static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, 
     if (!arms && !m->asks && fs_is_attached(c)) {
         int glance = fs_level_peek(c, wanted);
         if (glance > 0) {
-            p->processor = fs_load_relaxed(&c->ring.rx->processor);
             tell(m, told, wanted & FS_IN, now);
         }
         arms = glance < 0 && now - m->last_told > COOL;
@@ -99,7 +98,6 @@ static void look(struct claim *claim) {
     if (claim->arms && fs_is_attached(l->c) && fs_may_miss_hints(l->c)) claim->late = FS_SHARED;
     fs_level_read(l);
     claim->more = claim->events & EPOLLET && fs_advance_mark(l->c, &claim->mark);
-    claim->processor = fs_is_attached(l->c) ? fs_load_relaxed(&l->c->ring.rx->processor) : 0;
     /* (Told until it is drained: the peer need not tell of more.) */
     if (claim->arms && l->found & FS_IN && !(claim->events & EPOLLET) && fs_is_attached(l->c))
         fs_disarm_receiver(&l->c->ring, FS_SET_ASLEEP);
@@ -127,7 +125,6 @@ static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose pu
     }
     if (found && fd_change && purpose != FS_ARM) {
         tell(m, told, found, now);
-        m->poller->processor = claim->processor;
         if (!edges && m->enabled) fs_member_activate(m, 0);
         return;
     }

@@ -36,11 +36,6 @@ cdef object ready_callbacks(loop):
     return (None, None)
 
 
-cdef inline uint32_t processor_of_peer(Transport transport) noexcept nogil:
-    """Returns 1 + the CPU that the peer last ran on, or 0 if unknown."""
-    return fs_load_relaxed(&transport.endpoint.c.ring.rx.processor)
-
-
 cdef inline bint loop_is_idle(CompletionQueue self) except -1:
     """Returns true if no callback of the loop is ready, so that delivery now overtakes none."""
     return PyObject_Size(self.ready) == 0
@@ -243,7 +238,7 @@ cdef class CompletionQueue:
                 if not self.quiet_since:
                     self.quiet_since = now
                     self.spun = 0
-                    self.budget = fs_spin_budget(&self.spin_stats, now, self.peer_processor())
+                    self.budget = fs_spin_budget(&self.spin_stats, now, fs_partner_processor())
                 if now - self.quiet_since >= self.budget:
                     fs_count(&fs_poller_totals.poll_unpaid_ns, self.spun)
                     self.spun = 0
@@ -294,7 +289,7 @@ cdef class CompletionQueue:
             if self.seen and self.deliver_seen(now, &unanswered):
                 if not any:
                     any = True
-                    polls = fs_spin_budget(&self.spin_stats, began, self.peer_processor()) > 0
+                    polls = fs_spin_budget(&self.spin_stats, began, fs_partner_processor()) > 0
                 if unanswered:
                     break
             elif not polls or not self.answer_comes():
@@ -309,11 +304,6 @@ cdef class CompletionQueue:
                 fs_spin_stats_update(&self.spin_stats, &fs_poller_totals, self.quiet_since, True, True)
             self.quiet_since = 0
         return any
-
-    cdef uint32_t peer_processor(self) noexcept:
-        """Returns 1 + the CPU that the peer of the first active connection last ran on, as `spin` uses; 0 if unknown."""
-        self.drop_inactive()
-        return processor_of_peer(<Transport>self.active[0]) if self.active else 0
 
     cdef bint answer_comes(self) noexcept:
         """Polls shortly for the peer's next message, after a protocol has answered from its callback. Returns true if there
@@ -395,7 +385,7 @@ cdef class CompletionQueue:
                 if fs_has_hints(self.set):
                     found = True
                     break
-                shares = fs_shares_cpu(processor_of_peer(<Transport>members[0]))
+                shares = fs_shares_cpu(fs_partner_processor())
                 for look in range(1 if shares else LOOKS):
                     for i in range(n):
                         if something(<Transport>members[i]):

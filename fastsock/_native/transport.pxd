@@ -57,7 +57,6 @@ cdef class CompletionQueue:
     cdef int step_into(self, Transport transport) except -1
     cdef int step_out(self) except -1
     cdef bint sweep_while_answered(self) except -1
-    cdef uint32_t peer_processor(self) noexcept
     cdef bint answer_comes(self) noexcept
     cdef int look(self, int64_t now) except -1
     cdef bint deliver_seen(self, int64_t now, bint *unanswered) except -1
