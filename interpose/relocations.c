@@ -126,9 +126,12 @@ static int read_object(struct object *o, const struct dl_phdr_info *info) {
 /* ---- slots ------------------------------------------------------------------------------------------------------------ */
 
 static struct {
-    int in;      /* 1: ours are put in; 0: they are taken out */
-    int changed; /* slots rewritten */
-    int failed;  /* an errno: some page cannot be made writable */
+    int in;        /* 1: ours are put in; 0: they are taken out */
+    int filled;    /* slots of the object that were rewritten */
+    int strange;   /* slots of it that mean neither function: the loader may not have come to them yet */
+    int unsettled; /* objects that are to be looked at again */
+    int failed;    /* an errno: some page cannot be made writable */
+    int64_t now;
     unsigned long long added, removed; /* objects, as the loader counts them */
 } scan;
 
@@ -150,7 +153,10 @@ static void visit_table(const struct object *o, const ElfW(Rela) *table, size_t 
         if (!f || !f->theirs) continue;
         ip_atomic_ptr(const void) *slot = (void *)(o->base + r->r_offset);
         const void *now = ip_load_relaxed(slot), *then = wanted(o, f, now, type);
-        if (!then) continue;
+        if (!then) {
+            scan.strange += scan.in && now != f->ours;
+            continue;
+        }
         ElfW(Addr) at = o->base + r->r_offset;
         if (o->sealed <= at && at < o->sealed_to && !*unsealed) {
             if (mprotect((void *)o->sealed, o->sealed_to - o->sealed, PROT_READ | PROT_WRITE) < 0) {
@@ -160,7 +166,7 @@ static void visit_table(const struct object *o, const ElfW(Rela) *table, size_t 
             *unsealed = 1;
         }
         ip_store_relaxed(slot, then); /* (a thread that calls now goes to the one or the other) */
-        scan.changed++;
+        scan.filled++;
     }
 }
 
@@ -180,41 +186,61 @@ static int is_apart(const struct object *o) {
     return 0;
 }
 
-static int visit(struct dl_phdr_info *info, size_t size, void *unused) {
+/* The objects that a scan has looked at, by their headers, until one is unloaded. `rewritten`: when a slot was, monotonic ns, that a thread in its
+ * first call may write once more, or was still to be filled; 0: none, or so long ago that no thread is still in such a call. One that finds no place is looked at anew. */
+enum { OBJECTS = 2048, SETTLING = 1000000000 }; /* ns */
+static struct looked_at { const void *headers; int64_t rewritten; } objects[OBJECTS];
+
+static struct looked_at *place_of_object(const void *headers) {
+    size_t at = (uintptr_t)headers / 64 % OBJECTS;
+    for (int tries = 0; tries < 16; tries++, at = (at + 1) % OBJECTS)
+        if (!objects[at].headers || objects[at].headers == headers) return &objects[at];
+    return NULL;
+}
+
+static void visit_object(const struct dl_phdr_info *info) {
     struct object o;
     int unsealed = 0;
-    (void)size, (void)unused;
-    scan.added = info->dlpi_adds;
-    scan.removed = info->dlpi_subs;
-    if (!read_object(&o, info) || is_apart(&o)) return 0;
+    scan.filled = scan.strange = 0;
+    if (!read_object(&o, info) || is_apart(&o)) return;
     for (int i = 0; i < 2; i++) visit_table(&o, o.tables[i], o.sizes[i], &unsealed);
     if (unsealed) mprotect((void *)o.sealed, o.sealed_to - o.sealed, PROT_READ);
+}
+
+static int visit(struct dl_phdr_info *info, size_t size, void *first) {
+    (void)size;
+    if (*(int *)first && info->dlpi_subs != scan.removed) memset(objects, 0, sizeof objects);
+    *(int *)first = 0;
+    scan.added = info->dlpi_adds;
+    scan.removed = info->dlpi_subs;
+    struct looked_at *it = place_of_object(info->dlpi_phdr);
+    if (it && it->headers && !it->rewritten && scan.in) return 0;
+    visit_object(info);
+    if (it) {
+        if (scan.filled || (scan.strange && !it->headers)) it->rewritten = scan.now;
+        else if (scan.now - it->rewritten > SETTLING) it->rewritten = 0;
+        it->headers = info->dlpi_phdr;
+    }
+    scan.unsettled += it ? it->rewritten != 0 : scan.filled != 0;
     return scan.failed;
 }
 
 /* ---- looking again ---------------------------------------------------------------------------------------------------- */
 
-/* What the loader had counted when a scan found nothing to do, a while after the last one that did: by then no thread is still in a first call
- * that it began before, and whose slot the loader fills at its end. Written with the lock; a stale value makes another scan. */
+/* What the loader had counted when a scan left no object to be looked at again. Written with the lock; a stale value makes another scan. */
 static fs_word64 settled_added, settled_removed;
-static int64_t changed_at;
 static fs_word32 in_place;
-enum { SETTLING = 1000000000 }; /* ns */
 
 static int has_settled(struct dl_phdr_info *info, size_t size, void *unused) {
     (void)size, (void)unused;
     return info->dlpi_adds == ip_load_relaxed(&settled_added) && info->dlpi_subs == ip_load_relaxed(&settled_removed) ? 1 : -1;
 }
 
-static int visit_all(struct dl_phdr_info *info, size_t size, void *first) {
-    if (*(int *)first) scan.changed = 0;
-    *(int *)first = 0;
-    return visit(info, size, NULL);
-}
-
 static void look(void) {
     int first = 1;
-    dl_iterate_phdr(visit_all, &first);
+    scan.now = ip_now();
+    scan.unsettled = 0;
+    dl_iterate_phdr(visit, &first);
 }
 
 void ip_look_again(void) {
@@ -222,9 +248,7 @@ void ip_look_again(void) {
     ip_lock();
     if (ip_load_relaxed(&in_place)) {
         look();
-        if (scan.changed) {
-            changed_at = ip_now();
-        } else if (ip_now() - changed_at > SETTLING) {
+        if (!scan.unsettled) {
             ip_store_relaxed(&settled_added, scan.added);
             ip_store_relaxed(&settled_removed, scan.removed);
         }
@@ -272,8 +296,8 @@ const char *ip_put_in_place(void) {
     }
     scan.in = 1;
     scan.failed = 0;
+    memset(objects, 0, sizeof objects);
     ip_store_relaxed(&settled_added, 0);
-    changed_at = ip_now();
     look();
     if (scan.failed) {
         snprintf(why, sizeof why, "the loader's tables cannot be written: %s", strerror(scan.failed));
