@@ -107,6 +107,7 @@ static struct fs_poller *who_waits(struct fs_pollable *it, int *several, int *al
 int fs_pollable_register(struct fs_pollable *it) {
     struct fs_connection *c = fs_load_relaxed(&it->c);
     int several, alone, at_home, failed = 0;
+    if (!c) return 0; /* its last number was closed as another thread took a step: nobody is told of it any more */
     struct fs_poller *one = who_waits(it, &several, &alone, &at_home);
     /* (A common slot is kept while there are several: who polls now and then would move it to and fro.) */
     int stays = it->common ? !alone : fs_load_relaxed(&it->home) && at_home && !several && (!one || one == fs_load_relaxed(&it->home));
@@ -265,8 +266,8 @@ void fs_poller_connected(struct fs_pollable *it, struct fs_connection *c) {
 }
 
 int fs_poller_before_attach(struct fs_pollable *it) {
-    int failed = 0;
     pthread_mutex_lock(&it->lock);
+    int failed = fs_load_relaxed(&it->c) ? 0 : -EBADF; /* its last number is closed */
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next)
         if (m->fd < 0 && m->poller->epoll >= 0 && !m->parked) failed = -EBADF; /* its registration can no longer be changed */
     it->attached = !failed;
