@@ -55,8 +55,8 @@ static int futex(void *word, int what, uint32_t value, const struct timespec *ti
     return (int)call(what == FUTEX_WAIT, SYS_futex, (long[6]){(long)word, what, value, (long)time});
 }
 
-/* The milliseconds that a call of the kernel's with no mask may be given in place of `time`, which costs less; -2: none are as long. (A filter may know
- * the newer calls alone.) */
+/* Returns `time` in milliseconds, for the older call without a mask, which costs less; -2: it is no whole number of them. (A filter of system
+ * calls may know the newer ones alone.) */
 static int64_t whole_ms(const struct timespec *time) {
     if (ip_load_relaxed(&ip_filtered)) return -2;
     if (!time) return -1;

@@ -73,7 +73,10 @@ struct fs_connection *fs_libc_look(int fd) {
 
 /* ---- the fallback ------------------------------------------------------------------------------------------------------- */
 
-int fs_libc_leave(struct fs_connection *c, int *unread) { return ip_leave_ring_for(ip_socket_of(c), FS_REASON_DETACHED, unread); }
+int fs_libc_leave(struct fs_connection *c, int *unread) {
+    *unread = -1;
+    return ip_leave_ring_for(ip_socket_of(c), FS_REASON_DETACHED, unread);
+}
 
 /* ---- the lock, for the loop ---------------------------------------------------------------------------------------------- */
 

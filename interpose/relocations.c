@@ -3,8 +3,9 @@
  * A call of recv(2) goes through a slot that the loader has filled with the function's address, in each loaded object: of the procedure linkage
  * table (JUMP_SLOT), of the global offset table (GLOB_DAT), or a pointer in data (an absolute relocation). Each such slot that means the C
  * library's function gets ours. A slot that the loader fills at the first call may be filled by a thread that is in that call meanwhile, and
- * objects come later: so all slots are looked at again before a connection moves (ip_look_again), and before the program looks a function up in
- * an object that it has loaded (dlsym). A pointer that the program has copied before, and what dlsym(3) has told before, stay as they are.
+ * objects come later: so all objects but those that have settled are looked at again before a connection moves (ip_look_again), and before the
+ * program looks a function up in an object that it has loaded (dlsym). A pointer that the program has copied before, and what dlsym(3) has told
+ * before, stay as they are.
  *
  * Responsible for: which slots these are, and that they are writable meanwhile. Never: what the functions do. */
 #include "interpose.h"
@@ -127,8 +128,8 @@ static int read_object(struct object *o, const struct dl_phdr_info *info) {
 
 static struct {
     int in;        /* 1: ours are put in; 0: they are taken out */
-    int filled;    /* slots of the object that were rewritten */
-    int strange;   /* slots of it that mean neither function: the loader may not have come to them yet */
+    int rewritten; /* slots of the object */
+    int unknown;   /* slots of it that mean neither function: the loader may not have filled them yet */
     int unsettled; /* objects that are to be looked at again */
     int failed;    /* an errno: some page cannot be made writable */
     int64_t now;
@@ -154,7 +155,7 @@ static void visit_table(const struct object *o, const ElfW(Rela) *table, size_t 
         ip_atomic_ptr(const void) *slot = (void *)(o->base + r->r_offset);
         const void *now = ip_load_relaxed(slot), *then = wanted(o, f, now, type);
         if (!then) {
-            scan.strange += scan.in && now != f->ours;
+            scan.unknown += scan.in && now != f->ours;
             continue;
         }
         ElfW(Addr) at = o->base + r->r_offset;
@@ -166,7 +167,7 @@ static void visit_table(const struct object *o, const ElfW(Rela) *table, size_t 
             *unsealed = 1;
         }
         ip_store_relaxed(slot, then); /* (a thread that calls now goes to the one or the other) */
-        scan.filled++;
+        scan.rewritten++;
     }
 }
 
@@ -186,10 +187,14 @@ static int is_apart(const struct object *o) {
     return 0;
 }
 
-/* The objects that a scan has looked at, by their headers, until one is unloaded. `rewritten`: when a slot was, monotonic ns, that a thread in its
- * first call may write once more, or was still to be filled; 0: none, or so long ago that no thread is still in such a call. One that finds no place is looked at anew. */
 enum { OBJECTS = 2048, SETTLING = 1000000000 }; /* ns */
-static struct looked_at { const void *headers; int64_t rewritten; } objects[OBJECTS];
+
+/* The objects that scans have looked at, until one is unloaded. An object settles if no slot of it was rewritten for so long that no thread is
+ * still in a first call, whose end fills the slot once more. One that finds no place here is looked at by each scan. */
+static struct looked_at {
+    const void *headers; /* of the object; NULL: the place is free */
+    int64_t rewritten;   /* when a slot was, or was found unfilled, monotonic ns; 0: it has settled */
+} objects[OBJECTS];
 
 static struct looked_at *place_of_object(const void *headers) {
     size_t at = (uintptr_t)headers / 64 % OBJECTS;
@@ -201,7 +206,7 @@ static struct looked_at *place_of_object(const void *headers) {
 static void visit_object(const struct dl_phdr_info *info) {
     struct object o;
     int unsealed = 0;
-    scan.filled = scan.strange = 0;
+    scan.rewritten = scan.unknown = 0;
     if (!read_object(&o, info) || is_apart(&o)) return;
     for (int i = 0; i < 2; i++) visit_table(&o, o.tables[i], o.sizes[i], &unsealed);
     if (unsealed) mprotect((void *)o.sealed, o.sealed_to - o.sealed, PROT_READ);
@@ -217,11 +222,11 @@ static int visit(struct dl_phdr_info *info, size_t size, void *first) {
     if (it && it->headers && !it->rewritten && scan.in) return 0;
     visit_object(info);
     if (it) {
-        if (scan.filled || (scan.strange && !it->headers)) it->rewritten = scan.now;
+        if (scan.rewritten || (scan.unknown && !it->headers)) it->rewritten = scan.now;
         else if (scan.now - it->rewritten > SETTLING) it->rewritten = 0;
         it->headers = info->dlpi_phdr;
     }
-    scan.unsettled += it ? it->rewritten != 0 : scan.filled != 0;
+    scan.unsettled += it ? it->rewritten != 0 : scan.rewritten != 0;
     return scan.failed;
 }
 
@@ -283,7 +288,7 @@ const char *ip_put_in_place(void) {
     if (!place_of[hash("read")]) fill_places();
     void *program = dlopen(NULL, RTLD_LAZY); /* with all that every object finds (RTLD_DEFAULT finds ours first: we are linked with -Bsymbolic) */
     if (!dlsym(program, "gnu_get_libc_version")) return "the C library is not glibc";
-    if (dlsym(program, "fs_libc_install") == (void *)fs_libc_install) return NULL; /* preloaded: they are, also behind another library's */
+    if (dlsym(program, "fs_libc_install") == (void *)fs_libc_install) return NULL; /* it is preloaded, perhaps behind another library */
     for (struct function *f = functions; f < functions + FUNCTIONS; f++) {
         f->theirs = dlsym(RTLD_NEXT, f->name);
         void *found = dlsym(program, f->name);

@@ -205,7 +205,7 @@ static int64_t next_of_unknown(struct fs_connection *c, struct fs_unread_data *u
         got = fs_system.recv(fs_fd(c), into, (size_t)got, MSG_DONTWAIT);
         if (got > 0) unread_data->crossed += (uint64_t)got;
         return got >= 0 ? got : -errno;
-    } else if (got < 0 && fs_is_transient((int)-got)) {
+    } else if (fs_is_transient((int)-got)) {
         return -EAGAIN;
     } else if (got) {
         fs_note_error(c, (uint32_t)-got); /* already reported, and for the reader to get after the unread data */

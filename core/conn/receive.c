@@ -87,7 +87,7 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
     }
     for (int checks = 0; checks < 4; checks++) {
         got = fs_ring_recv(&c->ring, receiver, flags & MSG_TRUNC ? NULL : into, room, flags & MSG_PEEK ? FS_PEEK : FS_CONSUME);
-        if (got > 0) fs_partner = fs_load_relaxed(&c->ring.rx->processor);
+        if (got > 0) fs_last_peer_cpu = fs_load_relaxed(&c->ring.rx->processor);
         if (got < 0) return FS_VIOLATED;
         if (got > 0 && !(flags & MSG_PEEK)) {
             if (fs_peer_credit_wait(&c->ring)) fs_answer_credit_wait(c, receiver);

@@ -124,7 +124,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
         if (part <= 0) break;
     }
     fs_publish_cpu(c);
-    fs_partner = fs_load_relaxed(&c->ring.rx->processor);
+    fs_last_peer_cpu = fs_load_relaxed(&c->ring.rx->processor);
     if (fs_in_flight(sender)) watch_liveness(c, sender);
     if (c->ring.violation) done = FS_VIOLATED;
     fs_unlock_send(sender);

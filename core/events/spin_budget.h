@@ -19,10 +19,10 @@ enum {
 extern int64_t fs_spin_ns;            /* longest spin before a sleep, ns; 0: never spin */
 extern struct fs_spin_stats fs_kernel_spin_stats; /* shared by all connections on kernel TCP */
 
-/* 1 + the CPU on which the peer ran with which this thread has exchanged bytes last; 0: unknown. Who waits for several connections waits for that
- * one's answer, most likely: a proxy for the server that it has asked, and not for the client that has asked it. */
-extern __thread uint32_t fs_partner FS_TLS_MODEL;
-uint32_t fs_partner_processor(void);
+/* 1 + the CPU of the peer with which this thread exchanged bytes last; 0: unknown. A thread that waits for several connections most likely waits
+ * for that peer: a proxy for the server that it has asked, and not for the client that has asked it. */
+extern __thread uint32_t fs_last_peer_cpu FS_TLS_MODEL;
+uint32_t fs_cpu_of_last_peer(void);
 
 /* Sets the score to the middle. */
 void fs_spin_stats_init(struct fs_spin_stats *stats);

@@ -327,9 +327,10 @@ void fs_poller_sent_part(struct fs_pollable *it) {
     pthread_mutex_unlock(&it->lock);
 }
 
-/* The number is about to be closed, the last one here. If another process may have the socket, the kernel goes on telling of it, here and to who
- * has inherited the instance, and with the program's data, as it would without us. (What tells of changes alone may stay, as may a single
- * shot that was told; and a close takes a socket that nobody else has out of the instance.) */
+/* The number is about to be closed, the last one of its socket here. If another process may have the socket, its registration stays with the
+ * program's own data: the kernel goes on telling of it, here and in a process that has inherited the instance, as it would without us. (A
+ * parked member tells of changes alone, and a single shot that was told tells of nothing: they stay as they are. And the close takes a socket
+ * that nobody else has out of the instance.) */
 static void hand_over(struct fs_member *m, struct fs_connection *c) {
     struct epoll_event event = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->data};
     if (m->parked || !m->enabled || (c && !fs_is_shared(c))) return;

@@ -70,7 +70,7 @@ static void spin(struct wait *w, int64_t until) {
         looked[n++] = c;
     }
     do {
-        int shares = fs_shares_cpu(fs_partner);
+        int shares = fs_shares_cpu(fs_last_peer_cpu);
         if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) break;
         fs_unlock_poller(p); /* (others change the set's pages) */
         for (int turn = 0; turn < (shares ? 1 : 16) && !found; turn++) {
@@ -93,7 +93,7 @@ static void spin(struct wait *w, int64_t until) {
 static int polls(struct wait *w) {
     struct fs_poller *p = w->p;
     if (!p->set || !p->parked || w->uncertain) return 0;
-    if (w->budget < 0) w->budget = fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, fs_partner);
+    if (w->budget < 0) w->budget = fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, fs_last_peer_cpu);
     int64_t spent = w->now - w->began;
     if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
     if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) return 0; /* before the sleep it is told */

@@ -159,7 +159,7 @@ static void spin(struct polling *w, int64_t until) {
         looked[n++] = c;
     }
     while (n && !found && (now = fs_now()) < until) {
-        int shares = fs_shares_cpu(fs_partner);
+        int shares = fs_shares_cpu(fs_last_peer_cpu);
         if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) break;
         for (int turn = 0; turn < (shares ? 1 : 16) && !found; turn++) {
             for (int i = 0; i < n && !found; i++) found = fs_may_be_ready(looked[i], wanted[i]);
@@ -176,7 +176,7 @@ static void spin(struct polling *w, int64_t until) {
 static int polls(struct polling *w, nfds_t rings) {
     struct fs_poller *p = w->p;
     if (!rings || w->uncertain) return 0;
-    if (w->budget < 0) w->budget = rings < w->count && fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, fs_partner);
+    if (w->budget < 0) w->budget = rings < w->count && fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, fs_last_peer_cpu);
     int64_t spent = w->now - w->began;
     if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
     if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) return 0;
@@ -232,7 +232,8 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
         }
         if (over) return 0;
         if (!sleeps) continue;
-        w->uncertain = 0;
+        if (w->polled) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, 1, 0);
+        w->uncertain = w->polled = 0; /* (what comes from here on was not found by polling) */
         if (w->now - before > FS_UNCERTAIN) w->vain = 0;
         else if (++w->vain > FS_VAIN) fs_short_sleep();
     }

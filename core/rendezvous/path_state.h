@@ -45,7 +45,7 @@ enum fs_path_events {
     FS_PATH_EVENTS
 };
 
-/* Threads that count an operation look at the atomic words without the host lock, for a hint: who has a step to take takes the lock. */
+/* A thread that counts an operation reads the atomic words without the host lock, as a hint: before it takes a step it takes the lock. */
 struct fs_path {
     fs_word32 state;                  /* enum fs_path_state */
     int reason;                       /* enum fs_reason: why the connection is on kernel TCP */
@@ -60,7 +60,7 @@ struct fs_path {
     const char *fault;                /* FS_FAULTED: the event */
 };
 
-/* The program's operations so far, and so on. (Relaxed: nothing is read behind them.) */
+/* These words as a thread without the host lock reads them. (Relaxed: nothing is read behind them.) */
 static inline int64_t fs_operations(const struct fs_path *path) { return (int64_t)fs_load_relaxed((fs_word64 *)&path->operations); }
 static inline int64_t fs_next_step(const struct fs_path *path) { return (int64_t)fs_load_relaxed((fs_word64 *)&path->next); }
 static inline uint32_t fs_path_state(const struct fs_path *path) { return fs_load_relaxed((fs_word32 *)&path->state); }

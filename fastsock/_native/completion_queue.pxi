@@ -238,7 +238,7 @@ cdef class CompletionQueue:
                 if not self.quiet_since:
                     self.quiet_since = now
                     self.spun = 0
-                    self.budget = fs_spin_budget(&self.spin_stats, now, fs_partner_processor())
+                    self.budget = fs_spin_budget(&self.spin_stats, now, fs_cpu_of_last_peer())
                 if now - self.quiet_since >= self.budget:
                     fs_count(&fs_poller_totals.poll_unpaid_ns, self.spun)
                     self.spun = 0
@@ -289,7 +289,7 @@ cdef class CompletionQueue:
             if self.seen and self.deliver_seen(now, &unanswered):
                 if not any:
                     any = True
-                    polls = fs_spin_budget(&self.spin_stats, began, fs_partner_processor()) > 0
+                    polls = fs_spin_budget(&self.spin_stats, began, fs_cpu_of_last_peer()) > 0
                 if unanswered:
                     break
             elif not polls or not self.answer_comes():
@@ -385,7 +385,7 @@ cdef class CompletionQueue:
                 if fs_has_hints(self.set):
                     found = True
                     break
-                shares = fs_shares_cpu(fs_partner_processor())
+                shares = fs_shares_cpu(fs_cpu_of_last_peer())
                 for look in range(1 if shares else LOOKS):
                     for i in range(n):
                         if something(<Transport>members[i]):

@@ -198,7 +198,7 @@ cdef extern from "events/spin_budget.h" nogil:
     void fs_spin_stats_init(fs_spin_stats *spin_stats)
     int64_t fs_spin_budget(fs_spin_stats *spin_stats, int64_t now, uint32_t peer_processor)
     bint fs_shares_cpu(uint32_t peer_processor)
-    uint32_t fs_partner_processor()
+    uint32_t fs_cpu_of_last_peer()
     void fs_spin_stats_update(fs_spin_stats *spin_stats, fs_counters *count, int64_t began, bint polled, bint paid)
 
 

@@ -304,24 +304,5 @@ print(told[-2].partition("lost=")[2].split()[0], "lost=" in told[-1])
     assert told_by(source) == ["108 False"]
 
 
-def test_nothing_is_imported_for_events_that_nobody_asked_for():
-    source = """
-import sys
-before = set(sys.modules)
-import fastsock
-fastsock.patch(move_after=0)
-import socket
-with socket.create_server(("127.0.0.1", 0)) as listener:
-    near = socket.create_connection(listener.getsockname())
-    far = listener.accept()[0]
-    while fastsock.path_of(near).path == "tcp":
-        near.sendall(b"x")
-        far.sendall(far.recv(1))
-        near.recv(1)
-print(*({"logging", "structlog", "asyncio", "ssl"} & (set(sys.modules) - before)))
-"""
-    assert ended([sys.executable, "-c", source]).stdout.split() == []
-
-
 def test_the_environment_of_these_programs_has_no_settings():
     assert not [name for name in environment() if name.startswith("FASTSOCK_")]
