@@ -127,10 +127,32 @@ int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
     return result_of(done);
 }
 
+/* The program's own call, where the kernel alone has something to tell. Returns false if it told of nothing of the program's, and `*patience` is
+ * the rest. */
+static int wait_in_kernel(struct fs_poller *p, int epoll, struct epoll_event *events, int most, int64_t *patience, const sigset_t *mask, int *done) {
+    int sleeps = *patience != 0, milliseconds = *patience < 0 ? -1 : (int)(*patience / 1000000);
+    ip_enter();
+    int alone = most > 0 && *patience % 1000000 <= 0 && *patience / 1000000 < INT32_MAX && fs_poller_begin_kernel_wait(p, sleeps);
+    ip_leave();
+    if (!alone) return 0;
+    int64_t began = *patience > 0 ? ip_now() : 0;
+    int got = mask ? real.epoll_pwait(epoll, events, most, milliseconds, mask) : real.epoll_wait(epoll, events, most, milliseconds);
+    int error = errno;
+    ip_enter();
+    *done = fs_poller_end_kernel_wait(p, sleeps, events, got);
+    ip_leave();
+    errno = error;
+    if (*done || !got) return 1;
+    if (*patience > 0) *patience = IP_MAX(*patience - (ip_now() - began), 0);
+    return 0;
+}
+
 static int wait_on(struct fs_poller *p, int epoll, struct epoll_event *events, int most, int64_t patience, const sigset_t *mask) {
+    int done;
+    if (wait_in_kernel(p, epoll, events, most, &patience, mask, &done)) return done;
     ip_cancellation_point();
     ip_enter();
-    int done = fs_poller_wait(p, epoll, events, most, patience, mask);
+    done = fs_poller_wait(p, epoll, events, most, patience, mask);
     ip_leave();
     return result_of(done);
 }

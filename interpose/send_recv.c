@@ -36,19 +36,12 @@ static int64_t wait_for(struct ip_socket *s, struct wait *w) {
         fs_wait_spent(&w->patience, until);
         return 1;
     }
-    if (ip_threaded && !fs_is(ip_conn(s), w->what == FS_RECEIVE ? FS_IS_RECEIVING_RING : FS_IS_SENDING_RING)) { /* it sleeps on the number */
-        ip_lock();
-        fd_change = fs_fd_change_subscribe();
-        ip_unlock();
-    }
+    if (ip_threaded && !fs_is(ip_conn(s), w->what == FS_RECEIVE ? FS_IS_RECEIVING_RING : FS_IS_SENDING_RING))
+        fd_change = fs_fd_change_subscribe(); /* it sleeps on the number */
     ip_thread.may_sleep = 1;
     int woken = fs_sleep(ip_conn(s), w->what, until, fd_change);
     ip_thread.may_sleep = 0;
-    if (fd_change) {
-        ip_lock();
-        fs_fd_change_unsubscribe(fd_change);
-        ip_unlock();
-    }
+    if (fd_change) fs_fd_change_unsubscribe(fd_change);
     fs_wait_spent(&w->patience, until);
     if (is_interrupted(s, w)) return -EINTR;
     return woken == 0 ? -EAGAIN : 1;

@@ -10,15 +10,18 @@
  * It is a socket, not an eventfd, since the program may close our descriptors (os.closerange) and reuse their numbers. A socket's inode
  * identifies it, so nothing is done to a file of the program.
  *
- * All of this needs the host lock, except `over`. No sleeper is missed: a sleeper subscribes and then looks at the number; the other
- * thread changes the number and then notifies. So the sleeper finds the new number, or is woken. */
+ * A lock of its own, which is held across no sleep: a wait takes no lock of the front end's. No sleeper is missed: a sleeper subscribes and
+ * then looks at the number; the other thread changes the number and then notifies. So the sleeper finds the new number, or is woken. */
 #include "events/fd_change.h"
+
+#include <pthread.h>
 
 #include "os/fd_reserve.h"
 #include "os/syscalls.h"
 
 #define RETRY_INTERVAL ((int64_t)1000000000) /* ns between two attempts to make a socket near the descriptor limit */
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows, and of each one's `sleepers` */
 static struct fs_fd_change *present;  /* the one that sleepers join */
 static struct fs_fd_change *all_changes; /* that one, and older ones with sleepers */
 static int64_t no_retry_until;
@@ -58,25 +61,34 @@ static void end_change(struct fs_fd_change *ended) {
 }
 
 struct fs_fd_change *fs_fd_change_subscribe(void) {
+    pthread_mutex_lock(&lock);
     if (!present) present = make_change();
-    if (present) present->sleepers += 1;
-    return present;
+    struct fs_fd_change *joined = present;
+    if (joined) joined->sleepers += 1;
+    pthread_mutex_unlock(&lock);
+    return joined;
 }
 
 void fs_fd_change_unsubscribe(struct fs_fd_change *joined) {
+    pthread_mutex_lock(&lock);
     joined->sleepers -= 1;
     if (fs_load_relaxed(&joined->over)) end_change(joined);
+    pthread_mutex_unlock(&lock);
 }
 
 void fs_fd_change_notify(void) {
-    if (!present || !present->sleepers) return;
-    if (fs_inode(present->fd) == present->inode)
-        fs_system.shutdown(present->fd, SHUT_RD); /* readable from now on, like a socket at its end */
-    fs_store_relaxed(&present->over, 1);
-    end_change(present);
+    pthread_mutex_lock(&lock);
+    if (present && present->sleepers) {
+        if (fs_inode(present->fd) == present->inode)
+            fs_system.shutdown(present->fd, SHUT_RD); /* readable from now on, like a socket at its end */
+        fs_store_relaxed(&present->over, 1);
+        end_change(present);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 void fs_fd_change_forget(void) {
+    pthread_mutex_init(&lock, NULL); /* (its holder may be a thread that is not here) */
     while (all_changes) {
         all_changes->sleepers = 0;
         end_change(all_changes);

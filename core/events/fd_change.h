@@ -1,4 +1,4 @@
-/* Wakes threads whose descriptor was closed or whose number was reused (fd_change.c). Needs the host lock. */
+/* Wakes threads whose descriptor was closed or whose number was reused (fd_change.c). */
 #ifndef FASTSOCK_FD_CHANGE_H
 #define FASTSOCK_FD_CHANGE_H
 
@@ -8,7 +8,7 @@ struct fs_fd_change {
     int fd;
     uint64_t inode;
     int sleepers;
-    fs_word32 over; /* nobody joins any more; relaxed, since readers have the host lock */
+    fs_word32 over; /* the last sleeper ends it; relaxed, since who sets it in a sleep looks at it itself, with the lock, behind that */
     struct fs_fd_change *next;
 };
 

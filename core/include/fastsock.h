@@ -333,7 +333,7 @@ int fs_spin(struct fs_connection *c, int what);
 int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_fd_change *change);
 
 /* Before this thread sleeps, if the process has other threads. Returns NULL if there is no descriptor, and the sleep may be deaf.
- * fs_fd_change_unsubscribe follows the sleep, before the number is looked at again. [host lock] */
+ * fs_fd_change_unsubscribe follows the sleep, before the number is looked at again. [any] */
 struct fs_fd_change *fs_fd_change_subscribe(void);
 void fs_fd_change_unsubscribe(struct fs_fd_change *joined);
 
@@ -379,7 +379,7 @@ struct fs_poller *fs_poller_new(int epoll, int *failed);
 /* The program is about to close the number by which the instance is known here. `epoll`: another one of it. [any] */
 void fs_poller_set_number(struct fs_poller *p, int epoll);
 
-/* The program is about to close the last number of the instance, or the thread ends. No call is inside. [any] */
+/* The program is about to close the last number of the instance, or the thread ends. Who waits on it goes on waiting, as on the kernel's. [any] */
 void fs_poller_end(struct fs_poller *p);
 
 /* epoll_ctl. `it`: of a socket that is a connection or may become one; NULL: a descriptor of the kernel's. `event` is read as the kernel reads
@@ -389,6 +389,13 @@ int fs_poller_ctl(struct fs_poller *p, int op, int fd, struct fs_pollable *it, c
 /* epoll_pwait2 by the number `epoll`, one of the instance's. `timeout`: ns, negative: for ever. `mask` is in force while the thread sleeps; NULL: the thread's own. Returns the number of
  * events, 0 when the time is over, -EINTR after a signal, or as epoll_wait. [any] */
 int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask);
+
+/* True if no member is on the ring: the program's own call, by the same number, is the wait, and may be left by a signal handler or a
+ * cancellation. Then fs_poller_end_kernel_wait with its result, `sleeps` being whether its timeout is not 0: returns how many of the events
+ * are the program's, 0 if none is and the wait is to go on by fs_poller_wait, or `count` if it is 0 or less. A member that moves to the
+ * ring meanwhile ends the sleep. [any] */
+int fs_poller_begin_kernel_wait(struct fs_poller *p, int sleeps);
+int fs_poller_end_kernel_wait(struct fs_poller *p, int slept, struct epoll_event *events, int count);
 
 /* ppoll. `its`: for each of `fds` the pollable, or NULL for a descriptor of the kernel's. `p` is this thread's. The caller is inside each
  * connection that is named, also those that are not on the ring but may move. Returns the number of descriptors with events, 0 when the

@@ -370,7 +370,7 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
 
 void fs_poller_forked(struct fs_poller *p) {
     fs_lock_poller(p);
-    for (uint32_t i = 1; i < p->used && p->parked; i++)
+    for (uint32_t i = 1; i < p->used && fs_load_relaxed(&p->parked); i++)
         if (p->slots[i]->in_use) fs_member_activate(p->slots[i], 0);
     fs_wake_waiters(p);
     fs_unlock_poller(p);
@@ -380,7 +380,7 @@ void fs_poller_expose(struct fs_poller *p) {
     int failed;
     fs_lock_poller(p);
     p->exposed = 1;
-    if (p->parked && fs_set_of_poller(p, &failed)) fs_wake_owner(p->set); /* the next wait arms */
+    if (fs_load_relaxed(&p->parked) && fs_set_of_poller(p, &failed)) fs_wake_owner(p->set); /* the next wait arms */
     fs_unlock_poller(p);
     fs_common_leave_asleep();
 }
@@ -400,7 +400,7 @@ void fs_poller_after_fork(struct fs_poller *p) {
     tagged = fs_own_pid;
     pthread_mutex_init(&p->lock, NULL); /* (its holder may be a thread that is not here) */
     p->process = fs_own_pid;
-    p->sleepers = 0;
+    p->sleepers = p->waiters = 0;
     p->common = p->busy = 0;
     p->set = NULL;
     p->reseats = 1;

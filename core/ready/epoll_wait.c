@@ -23,12 +23,19 @@ struct wait {
     int polled, uncertain, vain;
 };
 
+/* A sleep that began with `sleepers` one higher is over. With the lock. */
+static void end_sleep(struct fs_poller *p) {
+    p->sleepers--;
+    if (!p->sleepers && p->set) fs_set_awake(p->set);
+}
+
 /* Asks the kernel. Lets go of the lock if that may take time. 0 or -errno. */
 static int ask_kernel_once(struct wait *w, int64_t nanoseconds) {
     struct fs_poller *p = w->p;
     struct fs_told *told = &w->told;
     int interrupted = 0, got = 0, error = 0, max = told->max - told->count;
     told->changed = 0;
+    if (p->ended) return nanoseconds ? -EBADF : 0; /* the number is another file's */
     if (nanoseconds) {
         p->sleepers++;
         fs_unlock_poller(p);
@@ -41,8 +48,7 @@ static int ask_kernel_once(struct wait *w, int64_t nanoseconds) {
     if (nanoseconds) {
         if (fs_poller_host.after_sleep) fs_poller_host.after_sleep();
         fs_lock_poller(p);
-        p->sleepers--;
-        if (!p->sleepers && p->set) fs_set_awake(p->set);
+        end_sleep(p);
     }
     if (got > 0) fs_sort_events(p, told, got);
     return interrupted ? -EINTR : error;
@@ -92,7 +98,7 @@ static void spin(struct wait *w, int64_t until) {
 /* Whether the wait went on polling, and is to look again. */
 static int polls(struct wait *w) {
     struct fs_poller *p = w->p;
-    if (!p->set || !p->parked || w->uncertain) return 0;
+    if (!p->set || !fs_load_relaxed(&p->parked) || w->uncertain) return 0;
     if (w->budget < 0) w->budget = fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, fs_last_peer_cpu);
     int64_t spent = w->now - w->began;
     if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
@@ -211,17 +217,39 @@ int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, i
         fs_members_each(p, NULL);
     }
     fs_lock_poller(p);
+    p->waiters++;
     w.told.wait = ++p->waits;
-    if (timeout > 0 || p->parked) w.began = w.now = fs_now();
+    w.began = w.now = fs_now();
     w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
-    int failed = 0, over = 0;
-    if (!p->parked) { /* the kernel's wait, and no more */
-        failed = ask_kernel_once(&w, timeout);
-        over = failed || w.told.count || !timeout;
-        if (!over) w.began = w.now = fs_now();
-    }
-    if (!over) failed = wait_for_events(&w, timeout);
+    int failed = wait_for_events(&w, timeout);
     pass_on(&w);
-    fs_unlock_poller(p);
+    fs_leave_wait(p);
     return w.told.count ? w.told.count : failed;
+}
+
+/* ---- a wait that the kernel alone answers --------------------------------------------------------------------------------------- */
+
+int fs_poller_begin_kernel_wait(struct fs_poller *p, int sleeps) {
+    /* (Who does not sleep misses nothing if the first member comes now.) */
+    if (fs_load_relaxed(&p->parked)) return 0;
+    if (!sleeps) return 1;
+    fs_lock_poller(p);
+    int alone = !fs_load_relaxed(&p->parked);
+    if (alone) {
+        p->waiters++;
+        p->sleepers++;
+    }
+    fs_unlock_poller(p);
+    return alone;
+}
+
+int fs_poller_end_kernel_wait(struct fs_poller *p, int slept, struct epoll_event *events, int count) {
+    struct fs_told told = {.events = events, .max = count};
+    if (!slept && count <= 0) return count;
+    fs_lock_poller(p);
+    if (slept) end_sleep(p);
+    else p->waiters++;
+    if (count > 0) fs_sort_events(p, &told, count);
+    fs_leave_wait(p);
+    return count > 0 ? told.count : count;
 }

@@ -188,7 +188,7 @@ void fs_note_late(struct fs_member *m, int late) {
 }
 
 void fs_note_parked(struct fs_member *m, int parked) {
-    m->poller->parked += (uint32_t)(parked - m->parked);
+    fs_store_relaxed(&m->poller->parked, fs_load_relaxed(&m->poller->parked) + (uint32_t)(parked - m->parked));
     m->parked = parked;
     if (parked) return;
     fs_member_note_unreported(m, 0);
@@ -239,7 +239,27 @@ void fs_members_each(struct fs_poller *p, void (*what)(struct fs_member *)) {
     fs_unlock_poller(p);
 }
 
+/* Who waits there still has the instance, as in the kernel, and is told of what comes. The number is the program's again. */
+static int has_waiters(struct fs_poller *p) {
+    fs_lock_poller(p);
+    p->ended = p->waiters > 0;
+    if (p->ended) {
+        p->epoll = -1;
+        p->busy = 1;
+        if (p->set) fs_store_relaxed(&p->set->epoll, (uint32_t)-1);
+    }
+    fs_unlock_poller(p);
+    return p->ended;
+}
+
+void fs_leave_wait(struct fs_poller *p) {
+    int last = --p->waiters == 0 && p->ended;
+    fs_unlock_poller(p);
+    if (last) fs_poller_end(p);
+}
+
 void fs_poller_end(struct fs_poller *p) {
+    if (has_waiters(p)) return;
     fs_members_each(p, fs_member_drop);
     if (p->set) fs_event_set_end(p->set);
     for (uint32_t i = 1; i < p->used; i++) fs_system.free(p->slots[i]);

@@ -86,9 +86,11 @@ struct fs_poller {
     struct fs_member **slots;
     uint32_t used, room, first_free; /* of `slots`; the first one is the set's */
     struct fs_member *first, *last; /* those that may be ready */
-    uint32_t hot, parked, untold, late, shared; /* members: in the list; parked; of these, untold ones, those that are late, and FS_SHARED */
+    fs_word32 parked;     /* members; relaxed: changed with the lock, a hint without it */
+    uint32_t hot, untold, late, shared; /* members: in the list; parked ones that are untold, that are late, and FS_SHARED */
     uint32_t foreign;     /* members that are descriptors of the kernel's */
-    int sleepers;         /* threads that sleep here */
+    int waiters, sleepers; /* threads that are in a wait; of these, those that sleep */
+    int ended;            /* the program has closed the instance, and the last of the waiters ends the poller */
     int busy;             /* a thread's: it is in poll */
     int reseats;          /* in a forked child: no member has its slot yet */
     int common;           /* the common set wakes it too */
@@ -120,6 +122,9 @@ void fs_member_deactivate(struct fs_member *m);
 void fs_note_late(struct fs_member *m, int late);
 void fs_note_parked(struct fs_member *m, int parked);
 void fs_member_note_unreported(struct fs_member *m, int untold);
+
+/* A wait is over: lets go of the lock. The last one ends a poller whose instance was closed meanwhile. */
+void fs_leave_wait(struct fs_poller *p);
 
 /* What the members are has changed: who sleeps there looks again. */
 void fs_wake_waiters(struct fs_poller *p);

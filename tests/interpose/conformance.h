@@ -58,6 +58,7 @@ void greedy(int a, int b);
 void ends(int a, int b);
 void resets(int a, int b);
 void polls(int a, int b);
+void abandoned(int a, int b);
 void epolls(int a, int b);
 void late(int a, int b);
 void hangups(int a, int b);

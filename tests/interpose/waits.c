@@ -236,6 +236,33 @@ void forked_waits(int a, int b) {
     }
 }
 
+static void *waits_shortly(void *instance) {
+    struct epoll_event told;
+    return (void *)(long)epoll_wait((int)(long)instance, &told, 1, 200);
+}
+
+/* A thread waits on an instance whose number another one closes, and gives to a file: it goes on waiting, as on the kernel's. */
+void abandoned(int a, int b) {
+    struct epoll_event wanted = {.events = EPOLLIN};
+    char byte;
+    for (int i = 0; i < 4; i++) {
+        pthread_t thread;
+        void *told;
+        int comes = i & 1, other = i & 2, pipes[2] = {-1, -1};
+        int instance = epoll_create1(0);
+        if (epoll_ctl(instance, EPOLL_CTL_ADD, b, &wanted)) abort();
+        pthread_create(&thread, NULL, comes ? waits_there : waits_shortly, (void *)(long)instance);
+        nap(50);
+        SAY(close(instance));
+        if (other && pipe(pipes)) abort();
+        if (comes) SAY(write(a, "x", 1));
+        pthread_join(thread, &told);
+        SAY(told);
+        if (comes) SAY(read(b, &byte, 1));
+        if (other) close(pipes[0]), close(pipes[1]);
+    }
+}
+
 /* Few numbers below the limit are free. */
 static void leave_numbers(int free) {
     struct rlimit few = {64, 64};
