@@ -403,7 +403,7 @@ void fs_poller_after_fork(struct fs_poller *p) {
     p->sleepers = p->waiters = 0;
     p->common = p->busy = 0;
     p->set = NULL;
-    p->reseats = 1;
+    p->reseats = fs_load_relaxed(&p->parked) != 0;
     fs_forget_common();
     for (uint32_t i = 1; i < p->used; i++) {
         struct fs_member *m = p->slots[i];
