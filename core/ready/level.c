@@ -55,9 +55,9 @@ void fs_level_read(struct fs_level *l) {
 }
 
 int fs_level_peek(struct fs_connection *c, uint32_t wanted) {
-    if (wanted & ~(uint32_t)(FS_IN | EPOLLPRI | EPOLLHUP | EPOLLERR) || !fs_receives_on_ring(c)) return 0;
+    if (wanted & ~(uint32_t)(FS_IN | EPOLLPRI | EPOLLHUP | EPOLLERR)) return 0;
     if (fs_load_relaxed(&c->is.pending_error)) return 0;
-    if (wanted & FS_IN && fs_has_descriptor(&c->ring)) return 1;
+    if (wanted & FS_IN && fs_has_descriptor(&c->ring)) return fs_receives_on_ring(c);
     if (fs_load_relaxed(&fs_own(c)->receiver.fin_taken) || fs_load_sc(&c->ring.rx->fin)) return 0;
     return -1;
 }
