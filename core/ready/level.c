@@ -54,14 +54,6 @@ void fs_level_read(struct fs_level *l) {
     l->asks = !attached || kernel & (FS_ENDINGS | EPOLLPRI) || (kernel & EPOLLIN && !fs_receives_on_ring(c));
 }
 
-int fs_level_peek(struct fs_connection *c, uint32_t wanted) {
-    if (wanted & ~(uint32_t)(FS_IN | EPOLLPRI | EPOLLHUP | EPOLLERR)) return 0;
-    if (fs_load_relaxed(&c->is.pending_error)) return 0;
-    if (wanted & FS_IN && fs_has_descriptor(&c->ring)) return fs_receives_on_ring(c);
-    if (fs_load_relaxed(&fs_own(c)->receiver.fin_taken) || fs_load_sc(&c->ring.rx->fin)) return 0;
-    return -1;
-}
-
 /* (What is read meanwhile moves the mark on, and is no arrival. An open descriptor grows with what is combined.) */
 int fs_advance_mark(struct fs_connection *c, struct fs_mark *mark) {
     struct fs_mark now = {.number = mark->number};
