@@ -76,14 +76,58 @@ int fs_loop_await(struct fs_poller *p, int looks) {
     return 0;
 }
 
+void fs_loop_found(struct fs_poller *p) {
+    if (p->quiet_since && p->budget) fs_spin_stats_update(&p->stats, &fs_poller_totals, p->quiet_since, 1, 1);
+    p->quiet_since = 0;
+}
+
+int64_t fs_loop_budget(struct fs_poller *p, int64_t now) {
+    if (!p->quiet_since) {
+        p->quiet_since = now;
+        p->spun = 0;
+        p->budget = fs_spin_budget(&p->stats, now, fs_last_peer_cpu);
+    }
+    int64_t left = p->quiet_since + p->budget - now;
+    if (left > 0) return left;
+    fs_count(&fs_poller_totals.poll_unpaid_ns, (uint64_t)p->spun);
+    p->spun = 0;
+    return 0;
+}
+
+int fs_loop_polls(struct fs_poller *p, int64_t now) { return fs_spin_budget(&p->stats, now, fs_last_peer_cpu) > 0; }
+
+int fs_loop_spin(struct fs_poller *p, int64_t until) {
+    int64_t began = fs_now();
+    int found = fs_members_spin(p, until);
+    p->spun += FS_MIN(fs_now(), until) - began;
+    return found;
+}
+
 int fs_loop_arm(struct fs_poller *p) {
     struct fs_told nothing = {0};
     if (p->hot) fs_members_check(p, &nothing, FS_ARM);
     return p->hot != 0;
 }
 
+int fs_loop_sleep(struct fs_poller *p) {
+    for (int tries = 0; tries < 2; tries++) {
+        if (!fs_prepare_sleep(p->set)) return 0;
+        fs_take_poller_hints(p);
+        if (p->hot) break;
+    }
+    return 1; /* (also if hints of no member keep coming: the loop does its other work in between) */
+}
+
+void fs_loop_awake(struct fs_poller *p) {
+    p->quiet_since = 0;
+    fs_set_awake(p->set);
+}
+
 void fs_loop_wake(struct fs_poller *p) {
+    int slept = !p->hot && p->quiet_since;
     fs_set_awake(p->set);
     fs_event_set_drain(p->set);
     fs_take_poller_hints(p);
+    if (slept && p->hot) fs_spin_stats_update(&p->stats, &fs_poller_totals, p->quiet_since, p->budget > 0, 0);
+    p->quiet_since = 0;
 }

@@ -34,13 +34,50 @@ static inline void fs_loop_want(struct fs_member *m, uint32_t events, int ended)
  * monotonic ns. */
 int fs_loop_look(struct fs_poller *p, struct epoll_event *events, int max, int64_t now);
 
+/* It may be ready, or what is wanted of it has changed: the next look looks at it. */
+static inline void fs_loop_activate(struct fs_member *m) { fs_member_activate(m, 1); }
+
+/* True if there are members that may be ready: the loop is to look on, and does not sleep. */
+static inline int fs_loop_looks(const struct fs_poller *p) { return p->hot != 0; }
+
+/* ---- polling ------------------------------------------------------------------------------------------------------------- */
+
+/* A look has found something that was delivered: the wait is over. */
+void fs_loop_found(struct fs_poller *p);
+
+/* Nothing was found. Returns the ns for which the wait may go on polling, 0: it is to sleep. */
+int64_t fs_loop_budget(struct fs_poller *p, int64_t now);
+
+/* True if polling pays at present. */
+int fs_loop_polls(struct fs_poller *p, int64_t now);
+
 /* Looks at the only member of the list so many times, without hints and clock. True if it may be ready. */
 int fs_loop_await(struct fs_poller *p, int looks);
 
-/* What a wait does before it sleeps: leaves the members of the list to the event set. True if some are ready, and stay. */
+/* Looks until one may be ready, there is a hint, or the time is over. True if something was found. */
+int fs_loop_spin(struct fs_poller *p, int64_t until);
+
+/* ---- sleeping ------------------------------------------------------------------------------------------------------------ */
+
+/* The descriptor that the loop's selector has: readable when the set is woken. */
+static inline int fs_loop_fd(const struct fs_poller *p) { return (int)fs_load_own32(&p->set->epoll); }
+
+/* Leaves the members of the list to the event set. True if some are ready, and stay. */
 int fs_loop_arm(struct fs_poller *p);
 
-/* The set's epoll was readable: takes the hints. */
+/* With no member in the list: says that the set sleeps. True if there are hints: the loop is to look on. */
+int fs_loop_sleep(struct fs_poller *p);
+
+/* The loop is awake, and begins to look. */
+void fs_loop_awake(struct fs_poller *p);
+
+/* The descriptor was readable: takes the hints. */
 void fs_loop_wake(struct fs_poller *p);
+
+/* How long the loop may wait, asleep or not, before it looks at members of which no event may tell, ns; -1: there are none. */
+static inline int64_t fs_loop_late(const struct fs_poller *p) { return fs_longest_sleep(p); }
+
+/* These may be ready. */
+static inline void fs_loop_activate_late(struct fs_poller *p) { fs_members_activate_unreported(p); }
 
 #endif

@@ -102,6 +102,8 @@ struct fs_poller {
     struct fs_member **named; /* and its members among them, */
     uint32_t most;         /* for so many */
     struct fs_spin_stats stats;
+    int64_t quiet_since;  /* a loop's wait, which polls: when it began, monotonic ns; 0: there is none; */
+    int64_t budget, spun; /* ns that it may poll, and has polled */
 };
 
 extern uint64_t fs_poller_base; /* the beginning of our range of data */

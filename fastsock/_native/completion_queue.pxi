@@ -64,7 +64,7 @@ cdef class CompletionQueue:
 
     @property
     def epoll(self):
-        return self.poller.set.epoll if self.poller != NULL else -1
+        return fs_loop_fd(self.poller) if self.poller != NULL else -1
 
     cdef int make_poller(self) except -1:
         cdef int failed
@@ -72,7 +72,7 @@ cdef class CompletionQueue:
         if made == NULL:
             raise OSError(-failed, _os.strerror(-failed))
         try:
-            self.loop.add_reader(made.set.epoll, self.wake)
+            self.loop.add_reader(fs_loop_fd(made), self.wake)
         except BaseException:
             fs_loop_end(made)
             raise
@@ -98,14 +98,13 @@ cdef class CompletionQueue:
         if transport.endpoint is None or transport.endpoint.member == NULL:
             return 0
         want(transport)
-        fs_member_activate(transport.endpoint.member, True)
+        fs_loop_activate(transport.endpoint.member)
         return self.schedule_poll()
 
     cdef int schedule_poll(self) except -1:
         if not self.scheduled and not self.closed:
             self.scheduled = True
-            self.quiet_since = 0
-            fs_set_awake(self.poller.set)
+            fs_loop_awake(self.poller)
             self.call_soon(self.poll_method, context=self.context)
         return 0
 
@@ -119,7 +118,7 @@ cdef class CompletionQueue:
         if self.timer is not None:
             self.timer.cancel()
         if poller != NULL:
-            self.loop.remove_reader(poller.set.epoll)
+            self.loop.remove_reader(fs_loop_fd(poller))
             self.poller = NULL
             fs_loop_end(poller)
 
@@ -128,13 +127,9 @@ cdef class CompletionQueue:
     def wake(self):
         """The loop's callback for the event set's descriptor: an armed connection has data or room."""
         cdef bint scheduled_before = self.scheduled
-        cdef bint quiet = not self.poller.hot and self.quiet_since
         fs_loop_wake(self.poller)
-        if self.poller.hot:
-            if quiet:
-                fs_spin_stats_update(&self.poller.stats, &fs_poller_totals, self.quiet_since, self.budget > 0, False)
+        if fs_loop_looks(self.poller):
             self.schedule_poll()
-        self.quiet_since = 0
         if PyObject_Size(self.ready) <= self.scheduled:  # only our own callback is ready
             self.sweep_all()
         elif not scheduled_before:
@@ -145,37 +140,35 @@ cdef class CompletionQueue:
     def look_again(self):
         """The timer's callback: looks at connections of which no event may tell."""
         self.timer = None
-        fs_members_activate_unreported(self.poller)
-        if self.scheduled or not self.poller.hot:
-            return
-        if fs_loop_arm(self.poller):
+        fs_loop_activate_late(self.poller)
+        if self.scheduled:
+            self.set_timer()
+        elif fs_loop_arm(self.poller):
             self.schedule_poll()
         else:
             self.sleep()
 
-    cdef int sleep(self) except -1:
-        """Puts the event set to sleep, unless it has hints. No connection is in the poller's list."""
-        cdef int takes
-        cdef int64_t longest
-        for takes in range(2):
-            if self.poller == NULL or self.scheduled:
-                return 0
-            if not fs_prepare_sleep(self.poller.set):
-                longest = fs_longest_sleep(self.poller)
-                if longest >= 0 and self.timer is None:
-                    self.timer = self.loop.call_later(longest / 1e9, self.look_again, context=self.context)
-                return 0
-            fs_take_poller_hints(self.poller)
-            if self.poller.hot:
-                break
-        self.schedule_poll()  # also when hints keep coming: let the loop do its other work in between
+    cdef int set_timer(self) except -1:
+        """Has `look_again` called, if there are such connections."""
+        cdef int64_t late = fs_loop_late(self.poller)
+        if late >= 0 and self.timer is None:
+            self.timer = self.loop.call_later(late / 1e9, self.look_again, context=self.context)
         return 0
+
+    cdef int sleep(self) except -1:
+        """Puts the event set to sleep, unless it has hints."""
+        if self.closed or self.scheduled:
+            return 0
+        if fs_loop_sleep(self.poller):
+            return self.schedule_poll()
+        return self.set_timer()
 
     def poll(self):
         """The queue's callback in each iteration of the loop, while a connection may be ready."""
         cdef int64_t now = fs_now()
         cdef bint loop_works = now - self.left_at > LOOP_WORKS
         cdef bint any
+        cdef int64_t left
         if self.closed:
             return
         try:  # `scheduled` is still true, so that activate() does not schedule a second call
@@ -184,24 +177,19 @@ cdef class CompletionQueue:
                 return
             if not loop_is_idle(self):
                 self.look(fs_now())
-            if not any and self.poller.hot and self.at == self.count:
+            if not any and fs_loop_looks(self.poller) and self.at == self.count:
                 now = fs_now()
-                if not self.quiet_since:
-                    self.quiet_since = now
-                    self.spun = 0
-                    self.budget = fs_spin_budget(&self.poller.stats, now, fs_cpu_of_last_peer())
-                if now - self.quiet_since >= self.budget:
-                    fs_count(&fs_poller_totals.poll_unpaid_ns, self.spun)
-                    self.spun = 0
+                left = fs_loop_budget(self.poller, now)
+                if not left:
                     fs_loop_arm(self.poller)
-                elif not loop_works and loop_is_idle(self) and (
-                        self.spin(min(now + SPIN, self.quiet_since + self.budget))):
+                elif not loop_works and loop_is_idle(self) and self.spin(now + min(left, SPIN)):
                     self.sweep_all()
         finally:  # also after KeyboardInterrupt: the program may run the loop again
-            self.scheduled = not self.closed and self.poller.hot > 0
+            self.scheduled = not self.closed and fs_loop_looks(self.poller)
             if self.scheduled:
                 self.left_at = fs_now()
                 self.call_soon(self.poll_method, context=self.context)
+                self.set_timer()
             else:
                 self.sleep()
 
@@ -242,7 +230,7 @@ cdef class CompletionQueue:
                     return True
                 if not any:
                     any = True
-                    polls = fs_spin_budget(&self.poller.stats, began, fs_cpu_of_last_peer()) > 0
+                    polls = fs_loop_polls(self.poller, began)
                 if unanswered:
                     break
             # (The peer's next message may take less time than an iteration of the loop.)
@@ -254,9 +242,7 @@ cdef class CompletionQueue:
                 if now - began > SLICE:
                     break
         if any:
-            if self.quiet_since and self.budget:
-                fs_spin_stats_update(&self.poller.stats, &fs_poller_totals, self.quiet_since, True, True)
-            self.quiet_since = 0
+            fs_loop_found(self.poller)
         return any
 
     cdef int look(self, int64_t now) noexcept:
@@ -288,9 +274,7 @@ cdef class CompletionQueue:
 
     cdef bint spin(self, int64_t until) noexcept:
         """Polls without the GIL until there may be something to do. Returns false when `until` has passed."""
-        cdef int64_t began = fs_now()
         cdef bint found
         with nogil:
-            found = fs_members_spin(self.poller, until)
-        self.spun += min(fs_now(), until) - began
+            found = fs_loop_spin(self.poller, until)
         return found

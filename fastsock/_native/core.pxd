@@ -166,24 +166,7 @@ cdef extern from "loop_step.h" nogil:
     void fs_libc_step "fs_libc_step_in"(fs_connection *, fs_loop_seat *, fs_step_result *)
 
 
-# ---- the poller of a loop, and how long it polls ----------------------------------------------------------------
-
-
-cdef extern from "events/event_set.h" nogil:
-    struct fs_event_set:
-        int epoll
-
-    bint fs_prepare_sleep(fs_event_set *)
-    void fs_set_awake(fs_event_set *)
-
-
-cdef extern from "events/spin_budget.h" nogil:
-    struct fs_spin_stats:
-        pass
-
-    int64_t fs_spin_budget(fs_spin_stats *spin_stats, int64_t now, uint32_t peer_processor)
-    uint32_t fs_cpu_of_last_peer()
-    void fs_spin_stats_update(fs_spin_stats *spin_stats, fs_counters *count, int64_t began, bint polled, bint paid)
+# ---- the poller of a loop ----------------------------------------------------------------------------------------
 
 
 cdef extern from "sys/epoll.h" nogil:
@@ -193,36 +176,33 @@ cdef extern from "sys/epoll.h" nogil:
         epoll_data data
 
 
-cdef extern from "ready/poller.h" nogil:
+cdef extern from "ready/loop_wait.h" nogil:
     enum: FS_IN, FS_OUT_ROOM
+    struct fs_poller:
+        pass
     struct fs_member:
         pass
-    struct fs_poller:
-        fs_event_set *set
-        uint32_t hot      # members that may be ready
-        fs_spin_stats stats
-    fs_counters fs_poller_totals  # of waits for many connections
 
-    int64_t fs_longest_sleep(const fs_poller *)
-    void fs_member_activate(fs_member *, bint edge)
-    void fs_members_activate_unreported(fs_poller *)
-    void fs_take_poller_hints(fs_poller *)
-
-
-cdef extern from "ready/member_spin.h" nogil:
-    bint fs_members_spin(fs_poller *, int64_t until)
-
-
-cdef extern from "ready/loop_wait.h" nogil:
     fs_poller *fs_loop_new(int *failed)
     void fs_loop_end(fs_poller *)
     void fs_loop_enter(fs_member *)
     void fs_loop_drop(fs_member *)
     void fs_loop_want(fs_member *, uint32_t events, bint ended)
+    void fs_loop_activate(fs_member *)
+    bint fs_loop_looks(const fs_poller *)
     int fs_loop_look(fs_poller *, epoll_event *events, int max, int64_t now)
+    void fs_loop_found(fs_poller *)
+    int64_t fs_loop_budget(fs_poller *, int64_t now)
+    bint fs_loop_polls(fs_poller *, int64_t now)
     bint fs_loop_await(fs_poller *, int looks)
+    bint fs_loop_spin(fs_poller *, int64_t until)
+    int fs_loop_fd(const fs_poller *)
     bint fs_loop_arm(fs_poller *)
+    bint fs_loop_sleep(fs_poller *)
+    void fs_loop_awake(fs_poller *)
     void fs_loop_wake(fs_poller *)
+    int64_t fs_loop_late(const fs_poller *)
+    void fs_loop_activate_late(fs_poller *)
 
 
 # ---- the process -----------------------------------------------------------------------------------------------

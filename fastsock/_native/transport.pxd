@@ -38,10 +38,7 @@ cdef class CompletionQueue:
     cdef bint closed
     cdef object timer         # while some transport is to be looked at, though no event may tell of it
     cdef int64_t writes       # number of writes to the ring: shows if a protocol answered from its callback
-    cdef int64_t quiet_since  # monotonic ns; 0: the last sweep delivered something
-    cdef int64_t left_at
-    cdef int64_t spun         # ns polled in this wait
-    cdef int64_t budget       # ns of polling allowed in this wait, which began at quiet_since
+    cdef int64_t left_at      # monotonic ns
 
     cdef int make_poller(self) except -1
     cdef int enter(self, Transport transport) except -1
@@ -49,6 +46,7 @@ cdef class CompletionQueue:
     cdef int activate(self, Transport transport) except -1
     cdef int schedule_poll(self) except -1
     cdef int sleep(self) except -1
+    cdef int set_timer(self) except -1
     cdef bint sweep_all(self) except -1
     cdef int step_into(self, Transport transport) except -1
     cdef int step_out(self) except -1

@@ -199,7 +199,7 @@ static void sleep_in_loop(struct loop *l) {
         fs_reoffer_pages(e->set);
         leave();
     }
-    if (attached && fs_arm_for_loop(&e->c, !l->ended, l->backlog && l->on_ring)) {
+    if (attached && fs_arm_for_set(&e->c, !l->ended, l->backlog && l->on_ring)) {
         fs_disarm_receiver(&e->c.ring, FS_SET_ASLEEP);
         count_step(FOUND_WHEN_ARMED);
         return;
@@ -217,7 +217,7 @@ static void sleep_in_loop(struct loop *l) {
         struct timespec nap = {0, 100000000};
         woken = syscall(SYS_ppoll, fds, 2, &nap, NULL, 0) > 0;
         /* (Behind a half-close the death of the peer is no event: a loop asks now and then.) */
-        if (!woken && l->lower_ended && l->backlog && l->on_ring) woken = fs_probe_loop_peer(&e->c);
+        if (!woken && l->lower_ended && l->backlog && l->on_ring) woken = fs_probe_for_set(&e->c);
         if (!woken && seconds_now() > until) lose("the loop of side %d was never woken", e->side);
     }
     if (attached) {

@@ -25,7 +25,7 @@ static void sleep_in_set(void) {
     fs_reoffer_pages(set);
     leave();
     usleep(3000); /* the offer is taken */
-    int there = fs_arm_for_loop(c, 1, 0);
+    int there = fs_arm_for_set(c, 1, 0);
     there |= fs_prepare_sleep(set);
     put(0);
     if (!lost && !there && poll(&waits, 1, (int)(PATIENCE * 1000)) != 1) violate("the set sleeps on");
