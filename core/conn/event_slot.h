@@ -18,7 +18,7 @@ static inline void fs_wake_own_set(struct fs_connection *c) { fs_wake_local_set(
  * fs_set_slot_alloc. */
 int fs_slot_alloc(struct fs_connection *c, struct fs_event_set *set);
 
-/* Frees the slot. Called by the thread that owns the set, with the host lock. */
+/* Frees the slot. Called by the thread that owns the set, or with the lock of its poller. */
 void fs_slot_free(struct fs_connection *c, struct fs_event_set *set);
 
 /* Returns the index of the slot. The connection must have one. */

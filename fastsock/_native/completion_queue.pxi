@@ -1,5 +1,5 @@
-# The completion queue of an event loop: polls active connections in native code, delivers data in batches, and arms idle
-# connections, which then wait in its event set. Part of transport.pyx.
+# The completion queue of an event loop: when it looks, in which order it delivers, and when it lets the loop sleep. Which connection has
+# something is the poller's (core/ready/loop_wait.h). Part of transport.pyx.
 
 cdef extern from "Python.h":
     int PyContext_Enter(object) except -1
