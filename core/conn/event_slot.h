@@ -18,7 +18,7 @@ static inline void fs_wake_own_set(struct fs_connection *c) { fs_wake_local_set(
  * fs_set_slot_alloc. */
 int fs_slot_alloc(struct fs_connection *c, struct fs_event_set *set);
 
-/* Frees the slot. Called by the thread that owns the set, with the host lock. */
+/* Frees the slot. Called by the thread that owns the set, or with the lock of its poller. */
 void fs_slot_free(struct fs_connection *c, struct fs_event_set *set);
 
 /* Returns the index of the slot. The connection must have one. */
@@ -26,7 +26,7 @@ static inline uint32_t fs_slot_of(const struct fs_connection *c) {
     return fs_slot_index(fs_load_relaxed((fs_word64 *)&c->slot));
 }
 
-/* Writes the slot's name into the region, before the peer is told that the set sleeps (fs_arm_for_loop). The connection is attached. */
+/* Writes the slot's name into the region, before the peer is told that the set sleeps (fs_arm_for_set). The connection is attached. */
 void fs_publish_slot(struct fs_connection *c);
 
 /* Sends a request to the peer's control thread, with the memfd `unread_data` if that is not negative. Returns 0 or -errno. */

@@ -1,7 +1,7 @@
 /* Support for a loop-driven connection: the loop reads the kernel's stream, and waits.
  *
- * Responsible for: where in the stream the bytes are that the loop has read; when a direction moves under a loop; notifying the peer
- * before the loop sleeps. Never: reads or writes the descriptor, or waits for anything but a lock. */
+ * Responsible for: where in the stream the bytes are that the loop has read; when a direction moves under a loop. Never: reads or writes the
+ * descriptor, or waits for anything but a lock. */
 #include "conn/loop_io.h"
 
 #include "conn/peer_status.h"
@@ -46,30 +46,4 @@ int fs_switch_if_ready(struct fs_connection *c) {
     if (fs_may_switch(c) && !sender->fin_sent) fs_switch_sending(c, sender);
     fs_unlock_send(sender);
     return fs_sends_on_ring(c);
-}
-
-int fs_probe_loop_peer(struct fs_connection *c) {
-    struct fs_sender *sender = fs_lock_send(c);
-    int lost = fs_probe_peer(c, sender);
-    fs_unlock_send(sender);
-    return lost;
-}
-
-/* ---- sleeping --------------------------------------------------------------------------------------------------- */
-
-int fs_arm_for_loop(struct fs_connection *c, int receives, int sends) {
-    int ready = 0;
-    struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
-    if (!receiver) return 1;
-    fs_answer_credit_wait(c, receiver); /* the acknowledgements delayed so far */
-    if (receives && fs_arm_receiver(&c->ring, FS_SET_ASLEEP)) ready = fs_receives_on_ring(c) || fs_switch_reached(c);
-    fs_unlock_recv(receiver);
-    if (sends) {
-        struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
-        if (!sender) return 1;
-        ready = fs_arm_sender(&c->ring, sender, FS_SET_WAITS) || fs_peer_is_gone(c) || ready ||
-                (!fs_sends_on_ring(c) && !fs_waits_for_fallback(c));
-        fs_unlock_send(sender);
-    }
-    return ready;
 }

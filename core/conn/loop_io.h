@@ -1,5 +1,5 @@
-/* A loop-driven connection: the transport of an event loop reads and writes the kernel connection, polls the ring, and sleeps in the
- * loop. Nobody else reads, writes or polls the descriptor.
+/* A loop-driven connection: the transport of an event loop reads and writes the kernel connection. Nobody else reads, writes or polls the
+ * descriptor. (How the loop waits: ready/loop_wait.h.)
  *
  * The loop calls these functions in one thread, besides fs_try_recv and fs_try_send. Another process that inherited the connection may
  * use it meanwhile, so they take the side's locks. */
@@ -49,15 +49,5 @@ static inline int fs_credit_returned(struct fs_connection *c) {
            (int32_t)(fs_load_acquire(&own->receiver.ack_seen) - credited) > 0 || fs_peer_is_gone(c) ||
            (!fs_sends_on_ring(c) && !fs_waits_for_fallback(c));
 }
-
-/* fs_probe_peer with the send lock. */
-int fs_probe_loop_peer(struct fs_connection *c);
-
-/* ---- sleeping --------------------------------------------------------------------------------------------- */
-
-/* Called before the loop sleeps: its event set will wake it for bytes to receive, for credits, or for both. Takes the locks that it
- * needs. Returns 1 if something is there already, or if a stopped process holds a lock. (fs_disarm_receiver says that the loop is
- * awake.) */
-int fs_arm_for_loop(struct fs_connection *c, int receives, int sends);
 
 #endif

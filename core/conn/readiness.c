@@ -52,3 +52,29 @@ int fs_send_ready(struct fs_connection *c) {
     fs_unlock_send(sender);
     return room;
 }
+
+/* ---- before a sleep ------------------------------------------------------------------------------------------------- */
+
+int fs_probe_for_set(struct fs_connection *c) {
+    struct fs_sender *sender = fs_lock_send(c);
+    int lost = fs_probe_peer(c, sender);
+    fs_unlock_send(sender);
+    return lost;
+}
+
+int fs_arm_for_set(struct fs_connection *c, int receives, int sends) {
+    int ready = 0;
+    struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
+    if (!receiver) return 1;
+    fs_answer_credit_wait(c, receiver); /* the acknowledgements delayed so far */
+    if (receives && fs_arm_receiver(&c->ring, FS_SET_ASLEEP)) ready = fs_receives_on_ring(c) || fs_switch_reached(c);
+    fs_unlock_recv(receiver);
+    if (sends) {
+        struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
+        if (!sender) return 1;
+        ready = fs_arm_sender(&c->ring, sender, FS_SET_WAITS) || fs_peer_is_gone(c) || ready ||
+                (!fs_sends_on_ring(c) && !fs_waits_for_fallback(c));
+        fs_unlock_send(sender);
+    }
+    return ready;
+}

@@ -20,6 +20,13 @@ static inline int fs_pollout_is_ours(const struct fs_connection *c) {
 /* Returns true if a send would find room then, or an error. Takes the send lock. */
 int fs_send_ready(struct fs_connection *c);
 
+/* Called before the owner of an event set sleeps: it will be woken for bytes to receive, for credits, or for both. Takes the locks that it
+ * needs. Returns 1 if something is there already, or if a stopped process holds a lock. (fs_disarm_receiver says that the owner is awake.) */
+int fs_arm_for_set(struct fs_connection *c, int receives, int sends);
+
+/* fs_probe_peer with the send lock. */
+int fs_probe_for_set(struct fs_connection *c);
+
 /* Returns true if fs_recv_ready or fs_send_ready should be called again. Takes no lock. `events`: FS_RECEIVE, FS_SEND. */
 static inline int fs_may_be_ready(struct fs_connection *c, int events) {
     return (events & FS_RECEIVE && fs_ring_readable(&c->ring)) || (events & FS_SEND && fs_credit_returned(c));

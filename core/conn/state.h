@@ -127,6 +127,9 @@ static inline int fs_is_unannounced(const struct fs_connection *c) {
     return c->is.own_inherited && !fs_load_relaxed(&c->asked_here);
 }
 
+/* Returns true if no step of the path is due: one may start this process's control thread after a fork, or have the peer ask this process. */
+static inline int fs_is_settled(const struct fs_connection *c) { return fs_load_own32(&c->settled) != 0; }
+
 /* Returns true if hints for event sets of this process may go to another one. */
 static inline int fs_may_miss_hints(const struct fs_connection *c) { return fs_is_shared(c) || fs_is_unannounced(c); }
 

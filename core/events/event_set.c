@@ -1,6 +1,6 @@
 /* Event sets: tell one thread that waits for many connections which of them have something.
  *
- * A loop has one set, with one eventfd. Each connection has a slot in the set. For each peer process there is a page, shared with that
+ * A poller has one set, with one eventfd. Each connection has a slot in the set. For each peer process there is a page, shared with that
  * process alone: a bit for each slot, and a word that says if the set sleeps. A poster sets the bit, and writes to the eventfd if the
  * set sleeps. Usually only one poster per sleep writes. So an awake set costs nobody a system call, and one peer process cannot destroy
  * the hints of another. This side's own threads and forked processes have a page too, `home`.

@@ -17,8 +17,6 @@ struct fs_spin_stats fs_kernel_spin_stats = {.score = FS_SCORE_MAX / 2}; /* as f
 
 __thread uint32_t fs_last_peer_cpu FS_TLS_MODEL;
 
-uint32_t fs_cpu_of_last_peer(void) { return fs_last_peer_cpu; }
-
 /* Relaxed: a thread that sees the new time and the old number does not spin, or uses the old number, once. */
 static fs_word32 processors;       /* usable by this process */
 static fs_word64 processors_known; /* since when, monotonic ns */

@@ -22,7 +22,6 @@ extern struct fs_spin_stats fs_kernel_spin_stats; /* shared by all connections o
 /* 1 + the CPU of the peer with which this thread exchanged bytes last; 0: unknown. A thread that waits for several connections most likely waits
  * for that peer: a proxy for the server that it has asked, and not for the client that has asked it. */
 extern __thread uint32_t fs_last_peer_cpu FS_TLS_MODEL;
-uint32_t fs_cpu_of_last_peer(void);
 
 /* Sets the score to the middle. */
 void fs_spin_stats_init(struct fs_spin_stats *stats);

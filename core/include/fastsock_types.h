@@ -22,7 +22,7 @@ typedef _Atomic uint64_t fs_word64;
 
 struct fs_connection; /* one end of a connection in this process */
 struct fs_pollable;   /* its place in pollers */
-struct fs_poller;     /* an epoll instance of the program, or a thread that polls */
+struct fs_poller;     /* an epoll instance of the program, a thread that polls, or an event loop */
 struct fs_fd_change;  /* tells a sleeper that its descriptor's number has changed */
 
 enum { FS_RECEIVE = 1, FS_SEND = 2 }; /* directions of a wait */

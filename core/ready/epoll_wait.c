@@ -5,10 +5,7 @@
  * may sleep. Who posts tells the set once, which wakes one of them; that one says again that the set sleeps if others do.
  *
  * Responsible for: when a thread looks, polls and sleeps. Never: what it is told (scan.c). */
-#include "conn/readiness.h"
-#include "conn/send.h"
-#include "conn/state.h"
-#include "conn/wait.h"
+#include "ready/member_spin.h"
 #include "ready/shared_set.h"
 #include "ready/scan.h"
 
@@ -62,39 +59,6 @@ static int ask_kernel(struct wait *w, int64_t nanoseconds) {
     return failed;
 }
 
-/* Looks at members of the list, without the lock, until one may be ready or there is a hint. */
-static void spin(struct wait *w, int64_t until) {
-    struct fs_poller *p = w->p;
-    struct fs_call calls[FS_SPUN];
-    struct fs_connection *looked[FS_SPUN];
-    int wanted[FS_SPUN], n = 0, found = 0;
-    int64_t began = fs_now(), now = began;
-    for (struct fs_member *m = p->first; m && n < FS_SPUN; m = m->after) {
-        struct fs_connection *c = fs_load_relaxed(&m->it->c);
-        if (!c || !m->enabled || !fs_is_attached(c) || !fs_call_enter(c, &calls[n])) continue;
-        wanted[n] = (m->events & FS_IN ? FS_RECEIVE : 0) | (m->events & FS_OUT_ROOM && fs_pollout_is_ours(c) ? FS_SEND : 0);
-        looked[n++] = c;
-    }
-    do {
-        int shares = fs_shares_cpu(fs_last_peer_cpu);
-        if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) break;
-        fs_unlock_poller(p); /* (others change the set's pages) */
-        for (int turn = 0; turn < (shares ? 1 : 16) && !found; turn++) {
-            for (int i = 0; i < n && !found; i++) found = fs_may_be_ready(looked[i], wanted[i]);
-            if (!found) fs_cpu_relax();
-        }
-        if (shares && !found) sched_yield();
-        fs_lock_poller(p);
-    } while (!found && !fs_has_hints(p->set) && (now = fs_now()) < until);
-    fs_unlock_poller(p);
-    for (int i = n; i-- > 0;) {
-        fs_publish_cpu(looked[i]);
-        fs_end_poller_call(looked[i], &calls[i]);
-    }
-    fs_lock_poller(p);
-    fs_count(&fs_poller_totals.poll_ns, (uint64_t)(now - began));
-}
-
 /* Whether the wait went on polling, and is to look again. */
 static int polls(struct wait *w) {
     struct fs_poller *p = w->p;
@@ -108,7 +72,7 @@ static int polls(struct wait *w) {
         ask_kernel(w, 0);
         if (w->told.count || w->told.changed) return 1;
     }
-    spin(w, w->now + FS_MIN(FS_SLICE, w->budget - spent));
+    fs_members_spin(p, w->now + FS_MIN(FS_SLICE, w->budget - spent));
     w->now = fs_now();
     return 1;
 }
@@ -125,8 +89,7 @@ static int sleep_in_kernel(struct wait *w) {
             cap = FS_UNCERTAIN;
         }
     }
-    if (cap < 0 && p->untold + p->shared) cap = FS_UNREPORTED;
-    if (cap < 0 && p->late) cap = FS_LATE_LOOK;
+    if (cap < 0) cap = fs_longest_sleep(p);
     if (cap >= 0 && (rest < 0 || rest > cap)) rest = cap;
     int64_t slept = w->now;
     int failed = ask_kernel(w, rest);

@@ -3,7 +3,6 @@
  * Responsible for: one answer of both. Never: says who is told it, or has a lock of a poller. */
 #include "ready/level.h"
 
-#include "conn/loop_io.h"
 #include "conn/peer_status.h"
 #include "conn/readiness.h"
 #include "conn/fallback.h"
@@ -54,14 +53,6 @@ void fs_level_read(struct fs_level *l) {
     l->asks = !attached || kernel & (FS_ENDINGS | EPOLLPRI) || (kernel & EPOLLIN && !fs_receives_on_ring(c));
 }
 
-int fs_level_peek(struct fs_connection *c, uint32_t wanted) {
-    if (wanted & ~(uint32_t)(FS_IN | EPOLLPRI | EPOLLHUP | EPOLLERR) || !fs_receives_on_ring(c)) return 0;
-    if (fs_load_relaxed(&c->is.pending_error)) return 0;
-    if (wanted & FS_IN && fs_has_descriptor(&c->ring)) return 1;
-    if (fs_load_relaxed(&fs_own(c)->receiver.fin_taken) || fs_load_sc(&c->ring.rx->fin)) return 0;
-    return -1;
-}
-
 /* (What is read meanwhile moves the mark on, and is no arrival. An open descriptor grows with what is combined.) */
 int fs_advance_mark(struct fs_connection *c, struct fs_mark *mark) {
     struct fs_mark now = {.number = mark->number};
@@ -85,11 +76,11 @@ int fs_level_arm(struct fs_level *l, int *late) {
     if (!fs_is_attached(c)) return 0; /* the kernel tells of changes */
     int receives = (l->wanted & (FS_IN | EPOLLRDHUP)) != 0;
     int sends = l->wanted & FS_OUT_ROOM && fs_pollout_is_ours(c) && !fs_send_ready(c);
-    int there = fs_arm_for_loop(c, receives, sends);
+    int there = fs_arm_for_set(c, receives, sends);
     if (sends && fs_waits_for_fallback(c)) *late = FS_MAY_DIE; /* or it settles nothing, and is waited for no longer then */
     if (sends && !there && fs_eof_inconclusive(c)) {
         *late = FS_MAY_DIE;
-        there = fs_probe_loop_peer(c);
+        there = fs_probe_for_set(c);
     }
     return there;
 }

@@ -2,6 +2,7 @@
 #ifndef FASTSOCK_LEVEL_H
 #define FASTSOCK_LEVEL_H
 
+#include "conn/state.h"
 #include "ready/poller.h"
 
 /* A look at one connection, from inside a call (fs_call_enter) and without a lock. */
@@ -21,7 +22,13 @@ void fs_level_read(struct fs_level *l);
 
 /* The same without a lock and without a call of the kernel's: 1: the connection is ready to be received from, and nothing else is wanted.
  * -1: nothing is there. 0: fs_level_read has to say. */
-int fs_level_peek(struct fs_connection *c, uint32_t wanted);
+static inline int fs_level_peek(struct fs_connection *c, uint32_t wanted) {
+    if (wanted & ~(uint32_t)(FS_IN | EPOLLPRI | EPOLLHUP | EPOLLERR)) return 0;
+    if (fs_load_relaxed(&c->is.pending_error)) return 0;
+    if (wanted & FS_IN && fs_has_descriptor(&c->ring)) return fs_receives_on_ring(c);
+    if (fs_load_relaxed(&fs_own(c)->receiver.fin_taken) || fs_load_sc(&c->ring.rx->fin)) return 0;
+    return -1;
+}
 
 /* Brings a mark up to what the peer has posted by now. True if that is more. Without a lock. */
 int fs_advance_mark(struct fs_connection *c, struct fs_mark *mark);

@@ -6,12 +6,10 @@
  *
  * Responsible for: what poll and select tell. Never: what a connection is ready for (level.c). */
 #include "control/page_offers.h"
-#include "conn/readiness.h"
-#include "conn/send.h"
 #include "conn/state.h"
-#include "conn/wait.h"
 #include "ready/shared_set.h"
 #include "ready/level.h"
+#include "ready/member_spin.h"
 #include "ready/scan.h"
 
 struct polling {
@@ -149,26 +147,12 @@ static void wake_up(struct polling *w) {
 }
 
 static void spin(struct polling *w, int64_t until) {
-    struct fs_connection *looked[FS_SPUN];
-    int wanted[FS_SPUN], n = 0, found = 0;
-    int64_t began = fs_now(), now = began;
-    for (nfds_t i = 0; i < w->count && n < FS_SPUN; i++) {
+    struct fs_spun s = {.count = 0};
+    for (nfds_t i = 0; i < w->count && s.count < FS_SPUN; i++) {
         struct fs_connection *c = on_ring(w, i);
-        if (!c) continue;
-        wanted[n] = (w->fds[i].events & FS_IN ? FS_RECEIVE : 0) | (w->fds[i].events & FS_OUT_ROOM && fs_pollout_is_ours(c) ? FS_SEND : 0);
-        looked[n++] = c;
+        if (c) fs_spun_add(&s, c, (unsigned short)w->fds[i].events);
     }
-    while (n && !found && (now = fs_now()) < until) {
-        int shares = fs_shares_cpu(fs_last_peer_cpu);
-        if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) break;
-        for (int turn = 0; turn < (shares ? 1 : 16) && !found; turn++) {
-            for (int i = 0; i < n && !found; i++) found = fs_may_be_ready(looked[i], wanted[i]);
-            if (!found) fs_cpu_relax();
-        }
-        if (shares && !found) sched_yield();
-    }
-    for (int i = 0; i < n; i++) fs_publish_cpu(looked[i]);
-    fs_count(&fs_poller_totals.poll_ns, (uint64_t)(now - began));
+    if (s.count) fs_spin_on(&s, NULL, until);
 }
 
 /* Whether to go on polling: 0: sleep. `rings`: how many of the descriptors are. A wait for those alone polls as a receive on the ring does; while

@@ -73,6 +73,7 @@ struct fs_member {
     int late;           /* enum fs_late_looks */
     int kernel_room;    /* parked: the kernel tells of room too, as a send found none there */
     int asks;           /* the kernel has told of something that has not gone: a look asks it again */
+    uint32_t kernel;    /* a loop's: what its transport has found in the kernel, which a look does not ask then */
     int64_t last_told;  /* monotonic ns */
     uint64_t told_by;   /* the last wait that told of it, */
     int told_at;        /* and the place among its events */
@@ -80,7 +81,8 @@ struct fs_member {
 
 struct fs_poller {
     pthread_mutex_t lock;
-    int epoll;            /* the program's; -1: a thread's */
+    int epoll;            /* the program's; -1: a thread's, or a loop's */
+    int alone;            /* a loop's: no other thread comes here, and no lock is taken */
     uint32_t process;     /* that it is of */
     struct fs_event_set *set;   /* NULL: no member has needed one yet */
     struct fs_member **slots;
@@ -102,6 +104,8 @@ struct fs_poller {
     struct fs_member **named; /* and its members among them, */
     uint32_t most;         /* for so many */
     struct fs_spin_stats stats;
+    int64_t quiet_since;  /* a loop's wait, which polls: when it began, monotonic ns; 0: there is none; */
+    int64_t budget, spun; /* ns that it may poll, and has polled */
 };
 
 extern uint64_t fs_poller_base; /* the beginning of our range of data */
@@ -111,8 +115,12 @@ static inline uint64_t fs_poller_data(uint32_t slot, uint16_t generation) {
     return fs_poller_base | (uint64_t)fs_poller_tag << (FS_SLOT_BITS + FS_GENERATION_BITS) | (uint64_t)slot << FS_GENERATION_BITS | generation;
 }
 
-static inline void fs_lock_poller(struct fs_poller *p) { pthread_mutex_lock(&p->lock); }
-static inline void fs_unlock_poller(struct fs_poller *p) { pthread_mutex_unlock(&p->lock); }
+static inline void fs_lock_poller(struct fs_poller *p) {
+    if (!p->alone) pthread_mutex_lock(&p->lock);
+}
+static inline void fs_unlock_poller(struct fs_poller *p) {
+    if (!p->alone) pthread_mutex_unlock(&p->lock);
+}
 
 /* ---- with the poller's lock ------------------------------------------------------------------------------------------ */
 
@@ -140,6 +148,11 @@ void fs_take_poller_hints(struct fs_poller *p);
 
 /* Those that no event set tells of, or that are late, may be ready. */
 void fs_members_activate_unreported(struct fs_poller *p);
+
+/* How long a thread may sleep beside what no event tells of; -1: as long as it likes. */
+static inline int64_t fs_longest_sleep(const struct fs_poller *p) {
+    return p->untold + p->shared ? FS_UNREPORTED : p->late ? FS_LATE_LOOK : -1;
+}
 
 /* The kernel tells a parked member of room from now on. */
 void fs_await_kernel_room(struct fs_member *m);

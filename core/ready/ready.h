@@ -1,7 +1,8 @@
 /* Readiness: epoll, poll and select over the ring and the kernel at once, as the kernel means them.
  *
  * A poller stands for one epoll instance of the program, or for one thread that calls poll or select. Its members are descriptors. A
- * descriptor that is a connection, or may become one, is a `struct fs_pollable`; every other descriptor is the kernel's alone.
+ * descriptor that is a connection, or may become one, is a `struct fs_pollable`; every other descriptor is the kernel's alone. (An event loop that
+ * drives connections itself has a poller too: loop_wait.h.)
  *
  * How it works: as the kernel's own epoll does. A poller has a list of members that may be ready. A callback puts a member on it:
  * the kernel's event for what goes through the kernel connection, and a hint of the event set (events/event_set.h) for what goes through the
@@ -30,7 +31,7 @@
  * An inner epoll instance, whose data are the same question one level down, would not answer it: its own registration in the program's
  * instance has data too.
  *
- * Locks: one for each poller, one for each pollable, and one for the event set of connections that several pollers have. Order: the pollable's, the
+ * Locks: one for each poller but a loop's, one for each pollable, and one for the event set of connections that several pollers have. Order: the pollable's, the
  * poller's, the set's. None is held across a sleep, a lock of a connection, or a look at
  * one. None is taken by fs_is_poller_data. They are not for signal handlers: the front end puts the program's
  * handlers off while a thread is in a function of this file, but for the time between `before_sleep` and `after_sleep`.

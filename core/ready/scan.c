@@ -50,34 +50,44 @@ static void tell(struct fs_member *m, struct fs_told *told, uint32_t found, int6
     if (m->events & EPOLLONESHOT) m->enabled = 0;
 }
 
+static void put_last(struct fs_member *m) {
+    struct fs_poller *p = m->poller;
+    if (p->last == m) return;
+    p->first = m->after;
+    p->first->before = NULL;
+    p->last->after = m;
+    m->before = p->last;
+    m->after = NULL;
+    p->last = m;
+}
+
 /* The front one of the list. 1: it is claimed. 0: nothing is left to be done with it. */
 static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, enum fs_purpose purpose, int64_t now) {
     struct fs_member *m = p->first;
+    struct fs_connection *c = m->it ? fs_load_relaxed(&m->it->c) : NULL;
     uint32_t wanted = m->events & ~(uint32_t)FS_FLAGS;
     int edges = (m->events & EPOLLET) != 0, arms = edges || purpose != FS_TELL;
-    fs_member_deactivate(m);
     if (told->adds && !is_told_by(m, told)) {
-        fs_member_activate(m, 0);
+        put_last(m);
         return 0;
     }
-    struct fs_connection *c = m->it ? fs_load_relaxed(&m->it->c) : NULL;
-    if (!m->enabled || !c) return 0; /* (the change that enables it puts it back) */
-    if (!arms && !m->asks && fs_is_attached(c)) {
+    if (!arms && m->enabled && c && !m->asks && !m->kernel && fs_is_attached(c)) {
         int glance = fs_level_peek(c, wanted);
-        if (glance > 0) {
-            tell(m, told, wanted & FS_IN, now);
-        }
-        arms = glance < 0 && now - m->last_told > COOL;
+        if (glance > 0) tell(m, told, wanted & FS_IN, now);
+        arms = glance <= 0 && m->after && now - m->last_told > COOL && fs_is_settled(c);
         if (glance && !arms) {
-            if (m->enabled) fs_member_activate(m, 0);
+            if (m->enabled) put_last(m);
+            else fs_member_deactivate(m);
             return 0;
         }
     }
+    fs_member_deactivate(m);
+    if (!m->enabled || !c) return 0; /* (the change that enables it puts it back) */
     if (!fs_call_enter(c, &claim->call)) return 0;
     if (arms && m->seated == FS_OWN_SET && fs_is_attached(c)) fs_set_register(p->set, c);
     if (arms && m->seated == FS_COMMON_SET && fs_is_attached(c)) fs_common_slot_publish(c);
     claim->m = m;
-    claim->level = (struct fs_level){.c = c, .wanted = wanted, .asks = m->asks};
+    claim->level = (struct fs_level){.c = c, .wanted = wanted, .asks = m->asks, .told = p->alone, .kernel = m->kernel | EPOLLOUT};
     claim->events = m->events;
     claim->version = m->version;
     claim->edge = m->edge;
@@ -93,9 +103,10 @@ static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, 
 /* Without the lock. */
 static void look(struct claim *claim) {
     struct fs_level *l = &claim->level;
-    if (claim->arms && fs_is_attached(l->c) && fs_is_unannounced(l->c) && fs_poller_host.operate) fs_poller_host.operate(l->c);
+    int armed = claim->arms && fs_is_attached(l->c);
+    if (armed && !fs_is_settled(l->c) && fs_poller_host.operate) fs_poller_host.operate(l->c);
     claim->there = claim->arms ? fs_level_arm(l, &claim->late) : 0;
-    if (claim->arms && fs_is_attached(l->c) && fs_may_miss_hints(l->c)) claim->late = FS_SHARED;
+    if (armed && (fs_may_miss_hints(l->c) || !fs_is_settled(l->c))) claim->late = FS_SHARED;
     fs_level_read(l);
     claim->more = claim->events & EPOLLET && fs_advance_mark(l->c, &claim->mark);
     /* (Told until it is drained: the peer need not tell of more.) */
@@ -139,7 +150,7 @@ static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose pu
 
 void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose purpose) {
     uint32_t left = p->hot;
-    int64_t now = left ? fs_now() : 0;
+    int64_t now = told->now ? told->now : left ? fs_now() : 0;
     int room = purpose == FS_ARM || told->adds ? INT32_MAX : told->max;
     while (left && told->count < room) {
         struct claim claims[BATCH];

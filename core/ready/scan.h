@@ -11,6 +11,7 @@ struct fs_told {
     int changed; /* the kernel has told of a member that is to be looked at */
     int adds;    /* a further look only adds to what members are told of already */
     uint64_t wait; /* whose events they are: fs_member.told_by */
+    int64_t now;   /* about when, monotonic ns; 0: a look asks for the time */
 };
 
 enum fs_purpose {

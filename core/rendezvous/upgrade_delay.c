@@ -102,6 +102,6 @@ void fs_note_session_of(struct fs_session_stats *s, const struct fs_path *path, 
      * again. */
     uint64_t calls = 4 * counted(&count->doorbells_rung);
     /* (Neither a loop's transport nor fs_operate counts operations on the ring.) */
-    int uncounted = fs_is_loop_driven(c) || fs_load_own32(&c->settled);
+    int uncounted = fs_is_loop_driven(c) || fs_is_settled(c);
     fs_note_session(s, fs_operations(path) + (uncounted ? (int64_t)messages : 0), (enum fs_search_result)sought, calls, messages);
 }

@@ -1,5 +1,5 @@
-# The completion queue of an event loop: polls active connections in native code, delivers data in batches, and arms idle
-# connections, which then wait in its event set. Part of transport.pyx.
+# The completion queue of an event loop: when it looks, in which order it delivers, and when it lets the loop sleep. Which connection has
+# something is the poller's (core/ready/loop_wait.h). Part of transport.pyx.
 
 cdef extern from "Python.h":
     int PyContext_Enter(object) except -1
@@ -8,19 +8,12 @@ cdef extern from "Python.h":
 
 cdef enum:
     SWEEPS_PER_LOOK = 4  # sweeps between two reads of the clock
-    LOOKS = 16           # polls between two checks of the clock and the hints
-    HINTS = 256          # hints taken at a time
-    TAKES = 64           # batches of hints before the loop goes on, as a hostile peer may send hints without end
     ANSWER_LOOKS = 100   # polls of a connection whose protocol has just answered: 1 to 2 us
 
 cdef enum:  # nanoseconds
     SLICE = 200_000      # longest call of `poll` while protocols answer from their callbacks
     SPIN = 20_000        # longest spinning in a call of `poll`, before the loop checks its other descriptors
     LOOP_WORKS = 8_000   # a longer time between two calls of `poll` means that the loop had other work
-    IDLE = 1_000_000     # idle time after which a connection among busy ones is armed
-
-
-cdef double PROBE = 0.5  # seconds between checks of a half-closed peer, whose death causes no event
 
 
 cdef object ready_callbacks(loop):
@@ -43,12 +36,11 @@ cdef inline bint loop_is_idle(CompletionQueue self) except -1:
 
 @cython.final
 cdef class CompletionQueue:
-    """Polls the active connections of an event loop, delivers their data, and arms idle connections.
+    """Polls the connections of an event loop on the ring, delivers their data, and decides when they are left to the event set.
 
-    While a connection is active, the loop calls `poll` in every iteration. `poll` runs for at most SLICE and never
-    sleeps. If nothing arrives within the polling budget, all connections are armed and the event set sleeps; the loop polls
-    its descriptor. Before that the set is awake: a peer that sends to an armed connection leaves a hint, without a system
-    call, and the queue takes the hints at each look.
+    The poller (core/ready/loop_wait.h) has the connections, and a list of those that may be ready. While there are some in the
+    list, the loop calls `poll` in every iteration. `poll` runs for at most SLICE and never sleeps. If nothing arrives within the
+    polling budget, all are armed and the event set sleeps; the loop polls its descriptor.
 
     Delivery keeps the order of a selector: after the callbacks that were ready when the queue looked. If none is ready, the
     queue delivers at once. Otherwise it notes the connections (`seen`) and delivers at the next call of `poll`, when the callbacks
@@ -62,195 +54,142 @@ cdef class CompletionQueue:
         self.poll_method = self.poll
         self.context = _contextvars.Context()
         self.ready = ready_callbacks(loop)
-        self.active = []
-        self.seen = []
         self.begun = set()
-        self.watched = set()
-        fs_spin_stats_init(&self.spin_stats)
 
     def __dealloc__(self):
-        if self.set != NULL:
-            fs_event_set_end(self.set)
+        if self.poller != NULL:
+            fs_loop_end(self.poller)
 
     # ---- members -----------------------------------------------------------------------------------------
 
     @property
     def epoll(self):
-        return self.set.epoll if self.set != NULL else -1
+        return fs_loop_fd(self.poller) if self.poller != NULL else -1
 
-    cdef int make_set(self) except -1:
+    cdef int make_poller(self) except -1:
         cdef int failed
-        cdef fs_event_set *made = fs_event_set_new(&failed)
+        cdef fs_poller *made = fs_loop_new(&failed)
         if made == NULL:
             raise OSError(-failed, _os.strerror(-failed))
         try:
-            self.loop.add_reader(made.epoll, self.wake)
+            self.loop.add_reader(fs_loop_fd(made), self.wake)
         except BaseException:
-            fs_event_set_end(made)
+            fs_loop_end(made)
             raise
-        self.set = made
+        self.poller = made
         return 0
 
     cdef int enter(self, Transport transport) except -1:
-        """Adds a transport whose endpoint has attached, and has a slot in the set."""
-        fs_slot_put_member(self.set, fs_slot_of(transport.endpoint.c), <void *>transport)  # `begun` holds a reference until `forget`
-        fs_set_register(self.set, transport.endpoint.c)
-        self.activate(transport)
-        return 0
+        """Adds a transport whose endpoint has attached."""
+        fs_loop_enter(transport.endpoint.member)
+        return self.activate(transport)
 
     cdef void forget(self, Transport transport) noexcept:
         """Removes a transport whose endpoint is about to end."""
-        self.watched.discard(transport)
-        self.deactivate(transport)
-        if transport.endpoint is not None and self.set != NULL:
-            fs_slot_free(transport.endpoint.c, self.set)
+        cdef int i
+        for i in range(self.at, self.count):
+            if self.seen[i].data.ptr == <void *>transport:
+                self.seen[i].data.ptr = NULL
         self.begun.discard(transport)
 
     cdef int activate(self, Transport transport) except -1:
-        """Makes the transport active: it is polled from the loop's next iteration on."""
-        transport.last_event = fs_now()
-        if not transport.active:
-            transport.active = True
-            self.active.append(transport)
+        """The transport may have something to do, or waits for something else than before: it is looked at from the loop's next
+        iteration on."""
+        if transport.endpoint is None or transport.endpoint.member == NULL:
+            return 0
+        want(transport)
+        fs_loop_activate(transport.endpoint.member)
         return self.schedule_poll()
 
     cdef int schedule_poll(self) except -1:
         if not self.scheduled and not self.closed:
             self.scheduled = True
-            self.quiet_since = 0
-            if self.set != NULL:
-                fs_set_awake(self.set)
+            fs_loop_awake(self.poller)
             self.call_soon(self.poll_method, context=self.context)
         return 0
-
-    cdef void deactivate(self, Transport transport) noexcept:
-        if transport.active:
-            transport.active = False
-            self.stale = True
 
     def close(self):
         """Ends the loop's connections. Called before the loop is closed."""
         cdef Transport transport
+        cdef fs_poller *poller = self.poller
         for transport in list(self.begun):
             end_endpoint(transport)
         self.closed = True
-        if self.probe_timer is not None:
-            self.probe_timer.cancel()
-        if self.set != NULL:
-            self.loop.remove_reader(self.set.epoll)
-            fs_event_set_end(self.set)
-            self.set = NULL
-
-    cdef bint leave_to_set(self, Transport transport) except -1:
-        """Arms the transport. Returns true if it now waits in the event set, false if it has something to do."""
-        if arm(transport):
-            return False
-        self.deactivate(transport)
-        return True
-
-    # ---- half-closed peers -------------------------------------------------------------------------------
-
-    cdef int watch(self, Transport transport) except -1:
-        """Checks the peer regularly: the transport has a backlog, and the kernel's stream from the peer has ended."""
-        if transport.endpoint is None or transport in self.watched or self.closed:
-            return 0
-        if fs_probe_loop_peer(transport.endpoint.c):
-            self.activate(transport)
-            return 0
-        self.watched.add(transport)
-        if self.probe_timer is None:
-            self.probe_timer = self.loop.call_later(PROBE, self.probe, context=self.context)
-        return 0
-
-    def probe(self):
-        """The timer callback: checks the peers of half-closed connections with a backlog."""
-        cdef Transport transport
-        watched = self.watched
-        self.watched = set()
-        self.probe_timer = None
-        for transport in watched:
-            if transport.backlog_size:
-                self.watch(transport)
+        if self.timer is not None:
+            self.timer.cancel()
+        if poller != NULL:
+            self.loop.remove_reader(fs_loop_fd(poller))
+            self.poller = NULL
+            fs_loop_end(poller)
 
     # ---- polling -----------------------------------------------------------------------------------------
 
     def wake(self):
         """The loop's callback for the event set's descriptor: an armed connection has data or room."""
         cdef bint scheduled_before = self.scheduled
-        cdef list woken = []
-        fs_set_awake(self.set)
-        fs_event_set_drain(self.set)
-        if not self.active and self.quiet_since and fs_has_hints(self.set):  # before activate() starts a new wait
-            fs_spin_stats_update(&self.spin_stats, &fs_poller_totals, self.quiet_since, self.budget > 0, False)
-        self.take_hints(woken)
-        self.quiet_since = 0
+        fs_loop_wake(self.poller)
+        if fs_loop_looks(self.poller):
+            self.schedule_poll()
         if PyObject_Size(self.ready) <= self.scheduled:  # only our own callback is ready
             self.sweep_all()
         elif not scheduled_before:
-            self.seen = woken  # after the ready callbacks: activate() has put `poll` there
+            self.look(fs_now())  # delivers after the ready callbacks: `poll` is behind them
         if not self.scheduled:
             self.sleep()
 
-    cdef int take_hints(self, list woken) except -1:
-        """Activates the armed connections that the event set has hints for, and adds them to `woken`, unless it is None."""
-        cdef uint32_t places[HINTS]
-        cdef int n, i, takes
-        cdef Transport transport
-        fs_reoffer_pages(self.set)
-        for takes in range(TAKES):
-            n = fs_take_hints(self.set, places, HINTS)
-            if n == 0:
-                return 0
-            for i in range(n):
-                member = fs_slot_member(self.set, places[i])
-                if member == NULL:
-                    continue
-                transport = <Transport>member
-                if not transport.active:
-                    fs_disarm_receiver(&transport.endpoint.c.ring, FS_SET_ASLEEP)
-                    self.activate(transport)
-                    if woken is not None:
-                        woken.append(transport)
+    def look_again(self):
+        """The timer's callback: looks at connections of which no event may tell."""
+        self.timer = None
+        fs_loop_activate_late(self.poller)
+        if self.scheduled:
+            self.set_timer()
+        elif fs_loop_arm(self.poller):
+            self.schedule_poll()
+        else:
+            self.sleep()
 
-    cdef int sleep(self) except -1:
-        """Puts the event set to sleep, unless it has hints. No connection is active."""
-        cdef int takes
-        for takes in range(2):
-            if self.set == NULL or self.scheduled or not fs_prepare_sleep(self.set):
-                return 0
-            self.take_hints(None)
-        self.schedule_poll()  # hints keep coming: let the loop do its other work in between
+    cdef int set_timer(self) except -1:
+        """Has `look_again` called, if there are such connections."""
+        cdef int64_t late = fs_loop_late(self.poller)
+        if late >= 0 and self.timer is None:
+            self.timer = self.loop.call_later(late / 1e9, self.look_again, context=self.context)
         return 0
 
+    cdef int sleep(self) except -1:
+        """Puts the event set to sleep, unless it has hints."""
+        if self.closed or self.scheduled:
+            return 0
+        if fs_loop_sleep(self.poller):
+            return self.schedule_poll()
+        return self.set_timer()
+
     def poll(self):
-        """The queue's callback in each iteration of the loop, while a connection is active."""
+        """The queue's callback in each iteration of the loop, while a connection may be ready."""
         cdef int64_t now = fs_now()
         cdef bint loop_works = now - self.left_at > LOOP_WORKS
         cdef bint any
+        cdef int64_t left
         if self.closed:
             return
         try:  # `scheduled` is still true, so that activate() does not schedule a second call
             any = self.sweep_all()
+            if self.closed:
+                return
             if not loop_is_idle(self):
                 self.look(fs_now())
-            if not any and self.active and not self.seen:
+            if not any and fs_loop_looks(self.poller) and self.at == self.count:
                 now = fs_now()
-                if not self.quiet_since:
-                    self.quiet_since = now
-                    self.spun = 0
-                    self.budget = fs_spin_budget(&self.spin_stats, now, fs_cpu_of_last_peer())
-                if now - self.quiet_since >= self.budget:
-                    fs_count(&fs_poller_totals.poll_unpaid_ns, self.spun)
-                    self.spun = 0
-                    self.arm_all()
-                elif not loop_works and loop_is_idle(self) and (
-                        self.spin(min(now + SPIN, self.quiet_since + self.budget))):
+                left = fs_loop_budget(self.poller, now)
+                if not left:
+                    fs_loop_arm(self.poller)
+                elif not loop_works and loop_is_idle(self) and self.spin(now + min(left, SPIN)):
                     self.sweep_all()
         finally:  # also after KeyboardInterrupt: the program may run the loop again
-            self.scheduled = len(self.active) > 0
+            self.scheduled = not self.closed and fs_loop_looks(self.poller)
             if self.scheduled:
                 self.left_at = fs_now()
                 self.call_soon(self.poll_method, context=self.context)
+                self.set_timer()
             else:
                 self.sleep()
 
@@ -283,16 +222,19 @@ cdef class CompletionQueue:
         cdef int64_t now = began
         cdef int sweeps = 0
         cdef bint any = False, unanswered = False, polls = False
-        while self.seen or loop_is_idle(self):
-            if not self.seen:
+        while self.at < self.count or loop_is_idle(self):
+            if self.at == self.count:
                 self.look(now)
-            if self.seen and self.deliver_seen(now, &unanswered):
+            if self.count and self.deliver_seen(&unanswered):
+                if self.closed:
+                    return True
                 if not any:
                     any = True
-                    polls = fs_spin_budget(&self.spin_stats, began, fs_cpu_of_last_peer()) > 0
+                    polls = fs_loop_polls(self.poller, began)
                 if unanswered:
                     break
-            elif not polls or not self.answer_comes():
+            # (The peer's next message may take less time than an iteration of the loop.)
+            elif not polls or not fs_loop_await(self.poller, ANSWER_LOOKS):
                 break
             sweeps += 1
             if sweeps % SWEEPS_PER_LOOK == 0:
@@ -300,117 +242,39 @@ cdef class CompletionQueue:
                 if now - began > SLICE:
                     break
         if any:
-            if self.quiet_since and self.budget:
-                fs_spin_stats_update(&self.spin_stats, &fs_poller_totals, self.quiet_since, True, True)
-            self.quiet_since = 0
+            fs_loop_found(self.poller)
         return any
 
-    cdef bint answer_comes(self) noexcept:
-        """Polls shortly for the peer's next message, after a protocol has answered from its callback. Returns true if there
-        is one. This takes less time than an iteration of the loop."""
-        cdef Transport transport
-        cdef int looks
-        self.drop_inactive()
-        if len(self.active) != 1:
-            return False
-        transport = <Transport>self.active[0]
-        for looks in range(ANSWER_LOOKS):
-            if something(transport):
-                return True
-            fs_cpu_relax()
-        return False
-
-    cdef int look(self, int64_t now) except -1:
-        """Takes the hints and checks each active connection. Those with data or credits go to `seen`."""
-        cdef Transport transport
-        cdef bint several
-        if self.set != NULL and fs_has_hints(self.set):
-            self.take_hints(None)
-        several = len(self.active) > 1
-        self.drop_inactive()
-        self.seen = []
-        for member in self.active:
-            transport = <Transport>member  # unchecked cast, here and below: a type check would cost as much as the poll
-            if transport.active:
-                if something(transport):
-                    self.seen.append(transport)
-                elif several and now - transport.last_event > IDLE:
-                    self.leave_to_set(transport)
+    cdef int look(self, int64_t now) noexcept:
+        """Looks which connections have data or room: `seen`."""
+        self.at = 0
+        self.count = fs_loop_look(self.poller, self.seen, TOLD, now)
         return 0
 
-    cdef bint deliver_seen(self, int64_t now, bint *unanswered) except -1:
+    cdef bint deliver_seen(self, bint *unanswered) except -1:
         """Delivers to the connections in `seen`. Returns true if anything was delivered. Sets `unanswered` if a protocol did
         not write from its callback: then probably a task must run next."""
         cdef Transport transport
         cdef int64_t writes
+        cdef void *next
         cdef bint any = False
-        cdef list seen = self.seen
-        self.seen = []
-        for member in seen:
-            transport = <Transport>member
-            if transport.active:
-                writes = self.writes
-                self.step_into(transport)
-                if progress(transport):
-                    any = True
-                    transport.last_event = now
-                    if self.writes == writes:
-                        unanswered[0] = True
+        while self.at < self.count:
+            next = self.seen[self.at].data.ptr
+            self.at += 1
+            if next == NULL:
+                continue
+            transport = <Transport>next
+            writes = self.writes
+            self.step_into(transport)
+            if progress(transport):
+                any = True
+                if self.writes == writes:
+                    unanswered[0] = True
         return any
 
-    cdef void drop_inactive(self) noexcept:
-        cdef Transport transport
-        if self.stale:
-            self.stale = False
-            self.active = [transport for transport in self.active if transport.active]
-
-    cdef bint spin(self, int64_t until) except -1:
-        """Polls without the GIL until there is something to do. Returns false when `until` has passed."""
-        cdef PyObject *members[64]
-        cdef Py_ssize_t i, n = 0
-        cdef bint found = False, shares = True
-        cdef int look
-        cdef int64_t began = fs_now(), now = began
-        self.drop_inactive()
-        for transport in self.active[:64]:
-            members[n] = <PyObject *>transport  # borrowed: `active` holds references, and only this thread changes it
-            n += 1
-        if n == 0:
-            return False
+    cdef bint spin(self, int64_t until) noexcept:
+        """Polls without the GIL until there may be something to do. Returns false when `until` has passed."""
+        cdef bint found
         with nogil:
-            while not found:
-                now = fs_now()
-                if now >= until:
-                    break
-                if fs_has_hints(self.set):
-                    found = True
-                    break
-                shares = fs_shares_cpu(fs_cpu_of_last_peer())
-                for look in range(1 if shares else LOOKS):
-                    for i in range(n):
-                        if something(<Transport>members[i]):
-                            found = True
-                            break
-                    if found:
-                        break
-                    fs_cpu_relax()
-                if shares and not found:
-                    sched_yield()
-        now = min(now, until)
-        if now > began:
-            fs_count(&fs_poller_totals.poll_ns, now - began)
-            self.spun += now - began
+            found = fs_loop_spin(self.poller, until)
         return found
-
-    cdef int arm_all(self) except -1:
-        cdef Transport transport
-        cdef bint all_armed = True
-        for transport in self.active:
-            if not transport.active:
-                continue
-            if not self.leave_to_set(transport):
-                all_armed = False
-        if all_armed:
-            self.active = []
-            self.stale = False
-        return 0

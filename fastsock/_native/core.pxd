@@ -135,17 +135,9 @@ cdef extern from "conn/loop_io.h" nogil:
     bint fs_may_switch(fs_connection *)
     bint fs_switch_if_ready(fs_connection *)
     bint fs_credit_returned(fs_connection *)
-    bint fs_probe_loop_peer(fs_connection *)
-    bint fs_arm_for_loop(fs_connection *, bint receives, bint sends)
-
-
-cdef extern from "conn/event_slot.h" nogil:
-    uint32_t fs_slot_of(const fs_connection *)
 
 
 cdef extern from "rendezvous/path_state.h" nogil:
-    enum: FS_ANSWER_LATER, FS_THREAD_LATER  # of struct fs_path.state
-
     struct fs_path:
         int state
         int reason
@@ -165,45 +157,52 @@ cdef extern from "transport/tcp.h" nogil:
     int fs_endpoint_address(int fd, int remote, unsigned char *address, int *port)
 
 
-cdef extern from "locked.h" nogil:
+cdef extern from "loop_step.h" nogil:
     fs_path *fs_path_of(fs_connection *)
-    void fs_slot_free "fs_locked_slot_free"(fs_connection *, fs_event_set *)
-    fs_event_set *fs_event_set_new "fs_locked_event_set_new"(int *failed)
-    void fs_event_set_end "fs_locked_event_set_end"(fs_event_set *)
-    void fs_set_register "fs_locked_set_register"(fs_event_set *, fs_connection *)
-    void fs_reoffer_pages "fs_locked_reoffer_pages"(fs_event_set *)
-    void fs_libc_step "fs_libc_step_in"(fs_connection *, fs_event_set *, fs_step_result *)
+    struct fs_loop_seat:
+        fs_poller *poller
+        void *data
+        fs_member *member
+    void fs_libc_step "fs_libc_step_in"(fs_connection *, fs_loop_seat *, fs_step_result *)
 
 
-# ---- the event set of a loop, and how long it polls -------------------------------------------------------------
+# ---- the poller of a loop ----------------------------------------------------------------------------------------
 
 
-cdef extern from "events/event_set.h" nogil:
-    struct fs_event_set:
-        int epoll
-
-    void fs_slot_put_member(fs_event_set *, uint32_t place, void *member)
-    void *fs_slot_member(const fs_event_set *, uint32_t place)
-    bint fs_prepare_sleep(fs_event_set *)
-    void fs_set_awake(fs_event_set *)
-    void fs_event_set_drain(fs_event_set *)
-    bint fs_has_hints(const fs_event_set *)
-    int fs_take_hints(fs_event_set *, uint32_t *places, int room)
+cdef extern from "sys/epoll.h" nogil:
+    union epoll_data:
+        void *ptr
+    struct epoll_event:
+        epoll_data data
 
 
-cdef extern from "events/spin_budget.h" nogil:
-    struct fs_spin_stats:
+cdef extern from "ready/loop_wait.h" nogil:
+    enum: FS_IN, FS_OUT_ROOM
+    struct fs_poller:
+        pass
+    struct fs_member:
         pass
 
-    void fs_spin_stats_init(fs_spin_stats *spin_stats)
-    int64_t fs_spin_budget(fs_spin_stats *spin_stats, int64_t now, uint32_t peer_processor)
-    bint fs_shares_cpu(uint32_t peer_processor)
-    uint32_t fs_cpu_of_last_peer()
-    void fs_spin_stats_update(fs_spin_stats *spin_stats, fs_counters *count, int64_t began, bint polled, bint paid)
-
-
-cdef extern from "ready/poller.h" nogil:
-    fs_counters fs_poller_totals  # of waits for many connections
+    fs_poller *fs_loop_new(int *failed)
+    void fs_loop_end(fs_poller *)
+    void fs_loop_enter(fs_member *)
+    void fs_loop_drop(fs_member *)
+    void fs_loop_want(fs_member *, uint32_t events, bint ended)
+    void fs_loop_activate(fs_member *)
+    bint fs_loop_looks(const fs_poller *)
+    int fs_loop_look(fs_poller *, epoll_event *events, int max, int64_t now)
+    void fs_loop_found(fs_poller *)
+    int64_t fs_loop_budget(fs_poller *, int64_t now)
+    bint fs_loop_polls(fs_poller *, int64_t now)
+    bint fs_loop_await(fs_poller *, int looks)
+    bint fs_loop_spin(fs_poller *, int64_t until)
+    int fs_loop_fd(const fs_poller *)
+    bint fs_loop_arm(fs_poller *)
+    bint fs_loop_sleep(fs_poller *)
+    void fs_loop_awake(fs_poller *)
+    void fs_loop_wake(fs_poller *)
+    int64_t fs_loop_late(const fs_poller *)
+    void fs_loop_activate_late(fs_poller *)
 
 
 # ---- the process -----------------------------------------------------------------------------------------------

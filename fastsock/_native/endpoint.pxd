@@ -8,13 +8,14 @@ cdef class Endpoint:
     cdef object __weakref__
     cdef fs_connection *c
     cdef fs_path *path
+    cdef fs_member *member  # of the loop's poller; NULL before it attaches
 
     cdef int end(self, fs_call *call) except -1
 
 cdef Endpoint endpoint_of(int fd)
 cdef int end_of(Endpoint self) except -1
 cdef tuple info_of(Endpoint self)
-cdef int step(Endpoint self, fs_event_set *set) except -1
+cdef int step(Endpoint self, fs_poller *poller, void *data) except -1
 cdef int decide(Endpoint self, int reason) except -1
 cdef bint shutdown(Endpoint self) except -1
 cdef object leave(Endpoint self)

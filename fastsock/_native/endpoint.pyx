@@ -30,6 +30,8 @@ cdef class Endpoint:
         self.c, self.path = nothing, fs_path_of(nothing)
 
     def __dealloc__(self):
+        if self.member != NULL:
+            fs_loop_drop(self.member)
         if self.c != nothing:
             with nogil:
                 fs_libc_end(self.c)
@@ -58,6 +60,9 @@ cdef int end_of(Endpoint self) except -1:
     """Ends the connection in this process, before its descriptor is closed: FIN, or a reset if bytes are unread."""
     cdef fs_connection *c = self.c
     self.c, self.path = nothing, fs_path_of(nothing)
+    if self.member != NULL:
+        fs_loop_drop(self.member)
+        self.member = NULL
     if c != nothing:
         with nogil:
             fs_libc_end(c)
@@ -72,12 +77,14 @@ cdef tuple info_of(Endpoint self):
 # ---- the path ------------------------------------------------------------------------------------------------
 
 
-cdef int step(Endpoint self, fs_event_set *set) except -1:
-    """Takes the next step of a connection that has one; it gets a slot in the set if it attaches. Raises ConnectionResetError if the peer has
-    broken the protocol."""
+cdef int step(Endpoint self, fs_poller *poller, void *data) except -1:
+    """Takes the next step of a connection that has one; it becomes a member of the poller if it attaches. Raises ConnectionResetError if the peer
+    has broken the protocol."""
     cdef fs_step_result result
+    cdef fs_loop_seat seat = fs_loop_seat(poller, data, self.member)
     with nogil:
-        fs_libc_step(self.c, set, &result)
+        fs_libc_step(self.c, &seat, &result)
+    self.member = seat.member
     if result.what == FS_STEP_BROKEN:
         raise ConnectionResetError(ECONNRESET, _os.strerror(ECONNRESET))
     return 0

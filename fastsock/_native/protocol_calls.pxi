@@ -91,6 +91,7 @@ cdef int deliver_pieces(Transport self, bytes data) except -1:
 cdef int report_eof(Transport self) except -1:
     """Reports the end of the stream to the protocol. Closes the transport if the protocol does not keep it open."""
     self.ended = True
+    want(self)
     if not ask_to_keep_open(self):
         self.close()
     return 0

@@ -147,8 +147,7 @@ cdef class RelayProtocol:
         transport.lower_ended = True
         if transport.reading:
             drain(transport)
-        if transport.backlog_size:
-            transport.queue.watch(transport)
+        transport.queue.activate(transport)  # (the death of the peer may be no event from here on)
         return True
 
     def pause_writing(self):

@@ -4,8 +4,11 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
-from fastsock._native.core cimport fs_event_set, fs_receives_on_ring, fs_spin_stats
+from fastsock._native.core cimport epoll_event, fs_poller, fs_receives_on_ring
 from fastsock._native.endpoint cimport Endpoint
+
+cdef enum:
+    TOLD = 256  # transports that a look finds at most
 
 cdef enum LoopKind:
     STDLIB_LOOP
@@ -25,44 +28,32 @@ cdef class CompletionQueue:
     cdef object call_soon
     cdef object poll_method
     cdef object context       # an empty one, for the queue's own callbacks
-    cdef fs_event_set *set    # NULL until the first connection attaches
+    cdef fs_poller *poller    # NULL until the first connection attaches
     cdef Transport inside     # during a sweep: the transport whose context is entered
     cdef object ready         # the loop's deque of ready callbacks
-    cdef list active
-    cdef list seen            # transports that had data or credits at the last look
+    cdef epoll_event seen[TOLD]  # transports that had data or room at the last look; NULL: it has ended since
+    cdef int count, at        # of them, and those that were delivered to already
     cdef readonly set begun   # transports with an endpoint
     cdef bint scheduled       # `poll` will be called
-    cdef bint stale           # `active` contains transports that are no longer active
     cdef bint closed
-    cdef set watched          # transports with a backlog whose kernel stream has ended: no event would report the peer's death
-    cdef object probe_timer
-    cdef fs_spin_stats spin_stats
+    cdef object timer         # while some transport is to be looked at, though no event may tell of it
     cdef int64_t writes       # number of writes to the ring: shows if a protocol answered from its callback
-    cdef int64_t quiet_since  # monotonic ns; 0: the last sweep delivered something
-    cdef int64_t left_at
-    cdef int64_t spun         # ns polled in this wait
-    cdef int64_t budget       # ns of polling allowed in this wait, which began at quiet_since
+    cdef int64_t left_at      # monotonic ns
 
-    cdef int make_set(self) except -1
+    cdef int make_poller(self) except -1
     cdef int enter(self, Transport transport) except -1
     cdef void forget(self, Transport transport) noexcept
     cdef int activate(self, Transport transport) except -1
     cdef int schedule_poll(self) except -1
-    cdef void deactivate(self, Transport transport) noexcept
-    cdef bint leave_to_set(self, Transport transport) except -1
-    cdef int watch(self, Transport transport) except -1
-    cdef int take_hints(self, list woken) except -1
     cdef int sleep(self) except -1
+    cdef int set_timer(self) except -1
     cdef bint sweep_all(self) except -1
     cdef int step_into(self, Transport transport) except -1
     cdef int step_out(self) except -1
     cdef bint sweep_while_answered(self) except -1
-    cdef bint answer_comes(self) noexcept
-    cdef int look(self, int64_t now) except -1
-    cdef bint deliver_seen(self, int64_t now, bint *unanswered) except -1
-    cdef void drop_inactive(self) noexcept
-    cdef bint spin(self, int64_t until) except -1
-    cdef int arm_all(self) except -1
+    cdef int look(self, int64_t now) noexcept
+    cdef bint deliver_seen(self, bint *unanswered) except -1
+    cdef bint spin(self, int64_t until) noexcept
 
 
 @cython.final
@@ -90,8 +81,6 @@ cdef class Transport:
     cdef tuple last_info              # info_of the endpoint when it ended, or None
     # as the queue sees it
     cdef bint entered                 # on the ring: the queue has this transport
-    cdef bint active
-    cdef int64_t last_event
     # receiving
     cdef bint reading                 # state of pause_reading and resume_reading
     cdef bytes late                   # bytes of a peer that fell back to kernel TCP, kept while reading is paused
@@ -103,7 +92,6 @@ cdef class Transport:
     cdef Py_ssize_t first_sent        # bytes of its first piece that were sent
     cdef bint lower_paused            # the lower transport has called pause_writing
     cdef bint protocol_paused         # the program's protocol was told to pause (update_paused)
-    cdef bint credit                  # credit for the backlog was seen when the loop was about to sleep
     cdef bint flushing                # during the call of resume_writing
     cdef bint write_ended
     cdef public bint sends_file       # so the connection may not move, and the program may not write
@@ -132,6 +120,7 @@ cdef int fail(Transport self, int64_t result) except -1
 cdef int end_endpoint(Transport self) except -1
 cdef int drop_backlog(Transport self) except -1
 # transport_io.pxi
+cdef int want(Transport self) noexcept
 cdef int drain(Transport self) except -1
 cdef int deliver_late(Transport self, bytes data) except -1
 cdef int update_paused(Transport self) except -1

@@ -8,7 +8,7 @@ from typing_extensions import Buffer
 
 @final
 class CompletionQueue:
-    """Polls the active connections of an event loop, delivers their data, and arms idle connections."""
+    """Polls the connections of an event loop on the ring, delivers their data, and leaves idle ones to the event set."""
 
     def __new__(cls, loop: asyncio.AbstractEventLoop) -> CompletionQueue: ...
     @property
@@ -21,8 +21,8 @@ class CompletionQueue:
         """Ends the loop's connections. Called before the loop is closed."""
     def wake(self) -> None:
         """The loop's callback for the event set's descriptor: an armed connection has data or room."""
-    def probe(self) -> None:
-        """The timer callback: checks the peers of half-closed connections with a backlog."""
+    def look_again(self) -> None:
+        """The timer's callback: looks at connections of which no event may tell."""
     def poll(self) -> None:
         """The queue's callback in each iteration of the loop, while a connection is active."""
 

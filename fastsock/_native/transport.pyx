@@ -108,6 +108,7 @@ cdef class Transport:
         if self.state != OPEN or not self.reading:
             return
         self.reading = False
+        want(self)
         if not receives_on_ring(self):
             self.lower.pause_reading()
 

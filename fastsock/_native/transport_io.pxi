@@ -4,17 +4,17 @@
 # ---- called by the queue -------------------------------------------------------------------------------------
 
 
-cdef bint something(Transport self) noexcept nogil:
-    """Returns true if there is data to receive, or credit for the backlog. Reads one or two cache lines."""
+cdef int want(Transport self) noexcept:
+    """Tells the queue's poller what the transport waits for: bytes to deliver, room for the backlog."""
+    cdef uint32_t events = 0
+    if self.endpoint is None or self.endpoint.member == NULL:
+        return 0
     if self.reading and not self.ended and self.state == OPEN:
-        if self.lower_ended:
-            return True
-        if fs_receives_on_ring(self.endpoint.c):
-            if fs_ring_readable(&self.endpoint.c.ring):
-                return True
-        elif fs_switch_reached(self.endpoint.c):
-            return True
-    return self.backlog_size != 0 and (self.credit or fs_credit_returned(self.endpoint.c))
+        events = FS_IN
+    if self.backlog_size:
+        events |= FS_OUT_ROOM
+    fs_loop_want(self.endpoint.member, events, self.lower_ended)
+    return 0
 
 
 cdef bint progress(Transport self) except -1:
@@ -27,32 +27,6 @@ cdef bint progress(Transport self) except -1:
     if not (self.lower_ended or fs_receives_on_ring(self.endpoint.c) or fs_switch_reached(self.endpoint.c)):
         return any
     return receive(self, self.lower_ended) or any
-
-
-cdef bint prepare_to_sleep(Transport self) except -1:
-    """Called before the event set sleeps, if the control thread must wake it. After a fork, starts the thread of this process by taking a step.
-    Returns false while another fork is in progress."""
-    cdef fs_path *path = self.endpoint.path
-    if path.state == FS_ANSWER_LATER or path.state == FS_THREAD_LATER:
-        if fs_forks_under_way():
-            return False
-        path.operations = fs_operations(path) + 1
-        if fs_operations(path) >= fs_next_step(path):  # otherwise the thread could not be started shortly before
-            step(self.endpoint, self.queue.set)
-    return True
-
-
-cdef bint arm(Transport self) except -1:
-    """Requests a wakeup of the event set. Returns true if there is something to do already."""
-    if not prepare_to_sleep(self):
-        return True
-    fs_set_register(self.queue.set, self.endpoint.c)
-    if fs_arm_for_loop(self.endpoint.c, self.reading and not self.ended and self.state == OPEN, self.backlog_size != 0):
-        # Checking has consumed the credits, so fs_credit_returned does not see those that came just before.
-        self.credit = self.backlog_size != 0
-        fs_disarm_receiver(&self.endpoint.c.ring, FS_SET_ASLEEP)
-        return True
-    return False
 
 
 cdef int keep_late(Transport self, bytes data) except -1:
@@ -178,8 +152,6 @@ cdef int post(Transport self, const char *data, Py_ssize_t length) except -1:
     self.backlog.append(PyBytes_FromStringAndSize(data + sent, length - sent))
     self.backlog_size += length - sent
     self.queue.activate(self)  # the queue arms for credits when polling does not pay
-    if self.lower_ended:
-        self.queue.watch(self)
     update_paused(self)
     return 0
 
@@ -189,7 +161,6 @@ cdef bint send_backlog(Transport self) except -1:
     cdef int64_t sent
     cdef bint any = False
     cdef bytes piece
-    self.credit = False
     while self.backlog_size and self.endpoint is not None:
         piece = self.backlog[0]
         sent = fs_try_send(
@@ -210,6 +181,8 @@ cdef bint send_backlog(Transport self) except -1:
             break
         self.backlog.popleft()
         self.first_sent = 0
+    if not self.backlog_size:
+        want(self)
     if any:
         self.flushing = True
         update_paused(self)
@@ -223,6 +196,7 @@ cdef int drop_backlog(Transport self) except -1:
     if self.backlog_size:
         self.backlog.clear()
         self.backlog_size = self.first_sent = 0
+        want(self)
     return 0
 
 

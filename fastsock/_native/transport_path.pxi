@@ -39,9 +39,9 @@ cdef int take_next_step(Transport self) except -1:
         self.write_to_lower = self.lower.write
     endpoint.path.operations = self.operations
     try:
-        if self.queue.set == NULL:
-            self.queue.make_set()
-        step(endpoint, self.queue.set)
+        if self.queue.poller == NULL:
+            self.queue.make_poller()
+        step(endpoint, self.queue.poller, <void *>self)  # (the queue's `begun` holds a reference)
     except ConnectionResetError as error:
         self._force_close(error)
         return 0

@@ -118,8 +118,8 @@ static void run_ends(int first, int last, uint64_t random) {
     for (int s = first; s <= last; s++) {
         struct end *e = &ends[s];
         *e = (struct end){.lock = &locks[the->one_lock ? 0 : s], .memory = the->memory, .size = the->size, .side = s};
-        if (the->driven[s]) e->set = fs_event_set_new(&failed);
-        check(!failed, "no event set: %s", strerror(-failed));
+        if (the->driven[s]) e->loop = fs_loop_new(&failed);
+        check(!failed, "no poller: %s", strerror(-failed));
         fs_store_sc(&moving[s], 0);
         check(open_end(e, the->lines[s]) == 0, "opening");
         for (int task = 0; task < 2; task++)
@@ -146,7 +146,7 @@ static void run_ends(int first, int last, uint64_t random) {
             end_process(&holder, 0);
         }
         fs_add_counters(&the->counters, &ends[s].totals, 0);
-        if (ends[s].set) fs_event_set_end(ends[s].set);
+        if (ends[s].loop) fs_loop_end(ends[s].loop);
     }
 }
 

@@ -25,7 +25,8 @@ struct end {
     void *memory;
     size_t size;
     int side;
-    struct fs_event_set *set;         /* of the loop that drives it; NULL: none does */
+    struct fs_poller *loop;     /* that drives it; NULL: none does */
+    struct fs_member *member;   /* there; NULL: it has not attached */
     int asked;                  /* the control thread answers its peer */
     fs_word32 open;
     int bridged;
@@ -120,6 +121,11 @@ static int open_end(struct end *e, int fd) {
     return failed;
 }
 
+static void leave_loop(struct end *e) {
+    if (e->member) fs_loop_drop(e->member);
+    e->member = NULL;
+}
+
 /* 0 or -errno. */
 static int attach_end(struct end *e, const struct fs_flow_options *flow) {
     const char *wrong = NULL;
@@ -127,11 +133,11 @@ static int attach_end(struct end *e, const struct fs_flow_options *flow) {
     int failed = e->asked ? 0 : fs_control_thread_start();
     if (!failed && !e->asked) failed = fs_requests_expect(&e->c, e->side, ((struct fs_region *)e->memory)->id);
     e->asked |= !failed;
-    if (!failed && e->set) failed = FS_MIN(fs_slot_alloc(&e->c, e->set), 0);
+    if (!failed && e->loop) e->member = fs_loop_add(e->loop, &e->c, e, &failed);
     if (!failed) failed = fs_attach(&e->c, e->memory, e->size, e->side, flow, &wrong);
     if (!failed) fs_requests_announce(e->memory, e->side);
-    if (e->set && failed) fs_slot_free(&e->c, e->set);
-    if (e->set && !failed) fs_slot_put_member(e->set, fs_slot_of(&e->c), e);
+    if (failed) leave_loop(e);
+    else if (e->member) fs_loop_enter(e->member);
     leave();
     check(failed != -EINVAL || !wrong, "attaching: %s", wrong);
     return failed;

@@ -35,6 +35,7 @@
 #include "rendezvous/eligibility.h"
 #include "rendezvous/connector.h"
 #include "rendezvous/upgrade_delay.h"
+#include "ready/loop_wait.h"
 #include "ready/ready.h"
 #include "process/atfork.h"
 #include "process/holder_count.h"

@@ -1,5 +1,5 @@
 /* An end that a loop drives (core/conn/loop_io.h), as an event loop's transport does it: one thread reads and writes the kernel
- * connection itself, polls the ring, and sleeps on its event set and the descriptor. It is both the sender and the receiver of its
+ * connection itself, polls the ring, and sleeps beside its poller and the descriptor. It is both the sender and the receiver of its
  * side's lanes. What happens to the end while it is driven is done in that thread too. */
 #ifndef FASTSOCK_LOOP_H
 #define FASTSOCK_LOOP_H
@@ -181,52 +181,39 @@ static void obey(struct loop *l) {
     if (fs_load_sc(&the->wants_close[e->side])) l->over = 1;
 }
 
-static void take_all_hints(struct end *e) {
-    uint32_t places[FS_HINTS];
-    for (int count; (count = fs_take_hints(e->set, places, FS_HINTS));)
-        for (int i = 0; i < count; i++) {
-            struct end *member = fs_slot_member(e->set, places[i]);
-            if (member && member != e) lose("a hint at another one's connection");
-        }
+static void look(struct end *e) {
+    struct epoll_event told[2];
+    for (int i = fs_loop_look(e->loop, told, 2, fs_now()); i-- > 0;)
+        if (told[i].data.ptr != e) lose("told of another one's connection");
 }
 
 static void sleep_in_loop(struct loop *l) {
     struct end *e = l->me->end;
-    int attached = fs_is_attached(&e->c);
-    if (attached) {
-        enter(e);
-        fs_set_register(e->set, &e->c);
-        fs_reoffer_pages(e->set);
-        leave();
+    look(e);
+    if (e->member) {
+        fs_loop_want(e->member, (l->ended ? 0 : FS_IN) | (l->backlog && l->on_ring ? FS_OUT_ROOM : 0), l->lower_ended);
+        fs_loop_activate(e->member);
     }
-    if (attached && fs_arm_for_loop(&e->c, !l->ended, l->backlog && l->on_ring)) {
-        fs_disarm_receiver(&e->c.ring, FS_SET_ASLEEP);
+    if (fs_loop_arm(e->loop)) {
         count_step(FOUND_WHEN_ARMED);
         return;
     }
-    if (fs_prepare_sleep(e->set)) {
-        take_all_hints(e);
-        if (attached) fs_disarm_receiver(&e->c.ring, FS_SET_ASLEEP);
-        return;
-    }
-    struct pollfd fds[2] = {{e->set->epoll, POLLIN, 0}, {l->lower_ended ? -1 : e->number, POLLIN, 0}};
+    if (fs_loop_sleep(e->loop)) return;
+    struct pollfd fds[2] = {{fs_loop_fd(e->loop), POLLIN, 0}, {l->lower_ended ? -1 : e->number, POLLIN, 0}};
     if (l->backlog && !l->on_ring) fds[1] = (struct pollfd){e->number, (short)(fds[1].fd < 0 ? POLLOUT : POLLIN | POLLOUT), 0};
     double until = seconds_now() + PATIENCE;
     int woken = 0;
     while (!woken && !fs_load_sc(&the->wants_close[e->side]) && fs_load_sc(&the->wants_attach[e->side]) != WANTED) {
         struct timespec nap = {0, 100000000};
         woken = syscall(SYS_ppoll, fds, 2, &nap, NULL, 0) > 0;
-        /* (Behind a half-close the death of the peer is no event: a loop asks now and then.) */
-        if (!woken && l->lower_ended && l->backlog && l->on_ring) woken = fs_probe_loop_peer(&e->c);
+        if (!woken && fs_loop_late(e->loop) >= 0) {
+            fs_loop_activate_late(e->loop);
+            woken = fs_loop_arm(e->loop);
+        }
         if (!woken && seconds_now() > until) lose("the loop of side %d was never woken", e->side);
     }
-    if (attached) {
-        fs_disarm_receiver(&e->c.ring, FS_SET_ASLEEP);
-        count_step(fds[0].revents ? WOKEN_BY_EVENTFD : WOKEN_BY_DESCRIPTOR);
-    }
-    fs_set_awake(e->set);
-    fs_event_set_drain(e->set);
-    take_all_hints(e);
+    if (e->member) count_step(fds[0].revents ? WOKEN_BY_EVENTFD : WOKEN_BY_DESCRIPTOR);
+    fs_loop_wake(e->loop);
 }
 
 static int loop_once(struct loop *l) {
@@ -264,9 +251,7 @@ static void *drive_end(void *argument) {
         }
         end_call(e, &call);
     }
-    enter(e);
-    fs_slot_free(&e->c, e->set);
-    leave();
+    leave_loop(e);
     if (fs_load_sc(&the->wants_close[e->side])) close_end(e, 1);
     fs_store_sc(&the->wants_attach[e->side], TOO_LATE);
     free(me->buffer);

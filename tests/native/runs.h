@@ -17,7 +17,7 @@ struct scenario {
 };
 static const struct scenario *scenarios; /* of the program */
 static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
-static struct fs_event_set *set;
+static struct fs_poller *loop; /* of the second end */
 static int lost; /* an end was told of an error */
 
 static void describe(void) { fputc('\n', stderr); }
@@ -43,7 +43,7 @@ static int open_two(int moves) {
     void *memory = make_region(8, 1024, &size);
     armed = was;
     for (int s = 0; s < 2; s++) {
-        ends[s] = (struct end){.lock = &locks[s], .memory = memory, .size = size, .side = s, .set = s == 1 ? set : NULL};
+        ends[s] = (struct end){.lock = &locks[s], .memory = memory, .size = size, .side = s, .loop = s == 1 ? loop : NULL};
         goes_on(open_end(&ends[s], fds[s]));
     }
     for (int s = 0; moves && !lost && s < 2; s++) goes_on(attach_end(&ends[s], &flow));
@@ -52,7 +52,7 @@ static int open_two(int moves) {
 
 static void close_two(void) {
     for (int s = 0; s < 2; s++) {
-        if (set && ends[s].set && fs_load_relaxed(&ends[s].open)) fs_slot_free(&ends[s].c, set);
+        leave_loop(&ends[s]);
         close_end(&ends[s], 1);
     }
     munmap(ends[0].memory, ends[0].size);

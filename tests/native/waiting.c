@@ -13,32 +13,26 @@
 #include "conn/wait.h"
 #include "transport/tcp.h"
 
-static void sleep_in_set(void) {
-    struct pollfd waits = {.fd = set->epoll, .events = POLLIN};
-    uint32_t hints[FS_HINTS];
-    struct fs_connection *c = &ends[1].c;
-    enter(&ends[1]);
-    fs_set_awake(set);
-    fs_event_set_drain(set);
-    while (fs_take_hints(set, hints, FS_HINTS)) {}
-    fs_set_register(set, c);
-    fs_reoffer_pages(set);
-    leave();
+static void sleep_in_loop(void) {
+    struct pollfd waits = {.fd = fs_loop_fd(loop), .events = POLLIN};
+    struct fs_member *m = ends[1].member;
+    fs_loop_wake(loop);
+    fs_reoffer_pages(loop->set);
     usleep(3000); /* the offer is taken */
-    int there = fs_arm_for_loop(c, 1, 0);
-    there |= fs_prepare_sleep(set);
+    fs_loop_want(m, FS_IN, 0);
+    fs_loop_activate(m);
+    int there = fs_loop_arm(loop) || fs_loop_sleep(loop);
     put(0);
-    if (!lost && !there && poll(&waits, 1, (int)(PATIENCE * 1000)) != 1) violate("the set sleeps on");
-    fs_set_awake(set);
-    fs_disarm_receiver(&c->ring, FS_SET_ASLEEP);
+    if (!lost && !there && poll(&waits, 1, (int)(PATIENCE * 1000)) != 1) violate("the loop sleeps on");
+    fs_loop_awake(loop);
     get(1);
 }
 
-static void run_set(void) {
+static void run_loop(void) {
     int failed;
-    step("a set");
-    set = fs_event_set_new(&failed);
-    if (!set) {
+    step("a loop");
+    loop = fs_loop_new(&failed);
+    if (!loop) {
         goes_on(failed);
         return;
     }
@@ -47,17 +41,17 @@ static void run_set(void) {
         get(1);
         if (!lost) fs_drive_by_loop(&ends[1].c);
         step("told by the control thread, or by the page");
-        for (int i = 0; !lost && i < 3; i++) sleep_in_set();
+        for (int i = 0; !lost && i < 3; i++) sleep_in_loop();
         step("its eventfd was closed by the program");
-        if (!lost) close((int)fs_load_relaxed(&set->fd));
-        if (!lost) sleep_in_set();
-        fs_wake_owner(set);
-        fs_event_set_drain(set);
+        if (!lost) close((int)fs_load_relaxed(&loop->set->fd));
+        if (!lost) sleep_in_loop();
+        fs_wake_owner(loop->set);
+        fs_event_set_drain(loop->set);
     }
-    step("the end of a set");
+    step("the end of a loop");
     close_two();
-    fs_event_set_end(set);
-    set = NULL;
+    fs_loop_end(loop);
+    loop = NULL;
 }
 
 static void *get_on_thread(void *nothing) {
@@ -298,7 +292,7 @@ static void run_single(void) {
 int main(void) {
     forget_peer();
     static const struct scenario all[] = {
-        {"a set", run_set}, {"sleepers", run_sleepers}, {"blocking", run_blocking},
+        {"a loop", run_loop}, {"sleepers", run_sleepers}, {"blocking", run_blocking},
         {"a fork", run_fork}, {"stray bytes", run_stray}, {"late bytes of a loop", run_late}, {"looks at the peer", run_peer},
         {"single calls", run_single},
     };

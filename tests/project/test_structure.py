@@ -320,12 +320,11 @@ def test_a_front_end_below_libc_takes_the_public_header_alone() -> None:
 
 
 INTERNAL = {
-    "conn": "connection event_slot loop_io state",
+    "conn": "connection loop_io state",
     "control": "control_thread introspection listener",
-    "events": "event_set spin_budget",
     "os": "atomics fd_reserve syscalls",
     "process": "holder_count",
-    "ready": "poller",
+    "ready": "loop_wait",
     "rendezvous": "eligibility path_state region_cache",
     "ring": "doorbell",
     "transport": "tcp",
