@@ -23,7 +23,7 @@ struct fs_poller *fs_loop_new(int *failed) {
 
 void fs_loop_end(struct fs_poller *p) {
     p->busy = 0;
-    if (!p->parked) fs_poller_end(p);
+    if (!fs_load_relaxed(&p->parked)) fs_poller_end(p);
 }
 
 /* The pollable is the member's own. That of the socket belongs to pollers of the program, which go on asking the kernel alone. */

@@ -229,6 +229,11 @@ def reset(sock: socket.socket) -> None:
     sock.close()
 
 
+def leave(sock: socket.socket) -> None:
+    """Takes a connection back to kernel TCP, where time stamps are (SO_TIMESTAMP)."""
+    sock.setsockopt(socket.SOL_SOCKET, 29, 0)
+
+
 # Readiness
 
 EVENTS = {

@@ -68,7 +68,7 @@ DIFFERENCES = (
     ),
     Difference(
         name="an end that leaves has room in the kernel",
-        where=r"path=(in|out) out=full/open .* call=(sendall|both) event=(near|far)\.leave",
+        where=r"path=(met|in|out) out=full/open .* call=(sendall|both) event=(near|far)\.leave",
         tcp=r"after it: sendall blocked",
         here=r"after it: sendall done",
         reason="What did not fit into the ring fits into the kernel's buffers, which were widened.",

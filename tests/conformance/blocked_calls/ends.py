@@ -26,6 +26,7 @@ from harness.pairs import (
     SECONDS,
     KernelSocket,
     described,
+    leave,
     names_of,
     path_of,
     payload,
@@ -283,9 +284,7 @@ class End:
         reset(self.sock)
 
     def leave(self) -> None:
-        timeout = self.sock.gettimeout()
-        self.sock = KernelSocket(fileno=self.sock.detach())
-        self.sock.settimeout(timeout)
+        leave(self.sock)
 
     def child_exits(self) -> None:
         pid = os.fork()

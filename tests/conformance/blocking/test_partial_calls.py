@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from harness.pairs import KINDS, SECONDS, Pair, Task, make_pair, payload, reset, until, when_main_sleeps
+from harness.pairs import KINDS, SECONDS, Pair, Task, leave, make_pair, payload, reset, until, when_main_sleeps
 
-SO_RCVTIMEO, SO_SNDTIMEO, SO_TIMESTAMP = 20, 21, 29
+SO_RCVTIMEO, SO_SNDTIMEO = 20, 21
 LIMIT, LONGER = 0.15, 1.0
 """Seconds that a call waits here where something limits its wait; and where the peer goes on, which load delays."""
 DATA = payload(20 << 20)
@@ -95,11 +95,6 @@ def by_option(limit: float, sock: socket.socket) -> None:
     seconds, rest = divmod(int(limit * 1e6), 1_000_000)
     for option in (SO_RCVTIMEO, SO_SNDTIMEO):
         sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, rest))
-
-
-def leave(sock: socket.socket) -> None:
-    """Back to kernel TCP, where time stamps are."""
-    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMP, 0)
 
 
 def signal_main(*_: object) -> None:
