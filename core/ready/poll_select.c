@@ -155,12 +155,12 @@ static void spin(struct polling *w, int64_t until) {
     if (s.count) fs_spin_on(&s, NULL, until);
 }
 
-/* Whether to go on polling: 0: sleep. `rings`: how many of the descriptors are. A wait for those alone polls as a receive on the ring does; while
- * all CPUs are busy, one for others too does not. */
+/* Whether to go on polling: 0: sleep. `rings`: how many of the descriptors are on the ring. A wait for one such connection polls as a receive on
+ * it does. One for several does not while all CPUs are busy, as epoll's: whom it waits for may have to wait for a CPU itself. */
 static int polls(struct polling *w, nfds_t rings) {
     struct fs_poller *p = w->p;
     if (!rings || w->uncertain) return 0;
-    if (w->budget < 0) w->budget = rings < w->count && fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, fs_last_peer_cpu);
+    if (w->budget < 0) w->budget = w->count > 1 && fs_cpus_are_busy(w->now) ? 0 : fs_spin_budget(&p->stats, w->now, fs_last_peer_cpu);
     int64_t spent = w->now - w->began;
     if (spent >= w->budget || (w->deadline >= 0 && w->now >= w->deadline)) return 0;
     if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) return 0;
