@@ -113,7 +113,7 @@ int fs_spin(struct fs_connection *c, int what) {
             if (ready) break;
             fs_cpu_relax();
         }
-        if (!ready && rounds == 1) sched_yield();
+        if (!ready && rounds == 1 && !fs_yield_to_peer(now)) break;
     }
     if (fs_is_attached(c)) fs_publish_cpu(c);
     fs_count(&c->ring.count.poll_ns, (uint64_t)(FS_MIN(now, until) - began));

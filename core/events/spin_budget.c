@@ -6,6 +6,8 @@
 #include "os/syscalls.h"
 
 #define AFFINITY_INTERVAL ((int64_t)50000000) /* ns for which the counts of usable and of busy CPUs stay valid */
+#define LONG_YIELD ((int64_t)1000000)         /* ns: no slice is shorter, and those who poll here too seldom take as long */
+#define YIELD_PAUSE_MAX ((int64_t)64000000)   /* ns */
 #define WAKE_COST ((int64_t)60000)            /* ns that a sleep adds to a wait, generously (docs/waiting.md) */
 
 enum {
@@ -22,6 +24,9 @@ static fs_word32 processors;       /* usable by this process */
 static fs_word64 processors_known; /* since when, monotonic ns */
 static fs_word32 busy;            /* true if more threads want to run than there are CPUs */
 static fs_word64 busy_known;      /* since when, monotonic ns */
+/* Concurrent updates may lose one another: it is a guess. */
+static fs_word64 no_yield_until; /* monotonic ns */
+static fs_word64 yield_pause;    /* ns that follow the next long yield; doubled by each, halved by a short one */
 
 void fs_spin_stats_init(struct fs_spin_stats *stats) {
     fs_store_relaxed(&stats->score, FS_SCORE_MAX / 2);
@@ -76,6 +81,20 @@ int fs_cpus_are_busy(int64_t now) {
 }
 
 int fs_shares_cpu(uint32_t peer_processor) { return peer_processor == (uint32_t)sched_getcpu() + 1; }
+
+int fs_yield_to_peer(int64_t now) {
+    if (now < (int64_t)fs_load_relaxed(&no_yield_until)) return 0;
+    sched_yield();
+    int64_t then = fs_now(), pause = (int64_t)fs_load_relaxed(&yield_pause);
+    if (then - now > LONG_YIELD) {
+        pause = FS_MIN(FS_MAX(2 * pause, LONG_YIELD), YIELD_PAUSE_MAX);
+        fs_store_relaxed(&no_yield_until, (uint64_t)(then + pause));
+        fs_store_relaxed(&yield_pause, (uint64_t)pause);
+    } else if (pause) {
+        fs_store_relaxed(&yield_pause, (uint64_t)pause / 2);
+    }
+    return 1;
+}
 
 /* Doubles the number of waits before the next spin. */
 static void back_off(struct fs_spin_stats *stats) {

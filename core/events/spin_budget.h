@@ -40,6 +40,10 @@ int fs_cpus_are_busy(int64_t now);
  * and wake each other would stay together forever. */
 int fs_shares_cpu(uint32_t peer_processor);
 
+/* Such a yield, at about `now`. Returns false, and does not yield, if a yield has just let somebody run for a whole slice, who needs the CPU for
+ * work of its own: the caller sleeps, and is woken before such a one. */
+int fs_yield_to_peer(int64_t now);
+
 /* Updates the statistics with a finished wait that began at `began` (monotonic ns). */
 void fs_spin_stats_update(struct fs_spin_stats *stats, struct fs_counters *count, int64_t began, int polled, int paid);
 

@@ -31,8 +31,8 @@ int fs_spin_on(const struct fs_spun *s, struct fs_poller *hinted, int64_t until)
             found = any_may_be_ready(s);
             if (!found) fs_cpu_relax();
         }
-        if (shares && !found) sched_yield();
         if (!found && hinted) found = has_hint(hinted);
+        if (shares && !found && !fs_yield_to_peer(now)) break;
     } while (!found && (now = fs_now()) < until);
     for (int i = 0; i < s->count; i++) fs_publish_cpu(s->c[i]);
     fs_count(&fs_poller_totals.poll_ns, (uint64_t)(FS_MIN(now, until) - began));
