@@ -77,8 +77,3 @@ int fs_libc_leave(struct fs_connection *c, int *unread) {
     *unread = -1;
     return ip_leave_ring_for(ip_socket_of(c), FS_REASON_DETACHED, unread);
 }
-
-/* ---- the lock, for the loop ---------------------------------------------------------------------------------------------- */
-
-void fs_libc_lock(void) { ip_lock(); }
-void fs_libc_unlock(void) { ip_unlock(); }

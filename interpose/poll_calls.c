@@ -127,14 +127,15 @@ int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
     return result_of(done);
 }
 
-/* The program's own call, where the kernel alone has something to tell. Returns false if it told of nothing of the program's, and `*patience` is
- * the rest. */
+/* The wait by the program's own call, where the kernel alone has something to tell. Returns true with the result in `*done`; or false: the wait
+ * is still to be made, for the rest of `*patience`. */
 static int wait_in_kernel(struct fs_poller *p, int epoll, struct epoll_event *events, int most, int64_t *patience, const sigset_t *mask, int *done) {
     int sleeps = *patience != 0, milliseconds = *patience < 0 ? -1 : (int)(*patience / 1000000);
     ip_enter();
-    int alone = most > 0 && *patience % 1000000 <= 0 && *patience / 1000000 < INT32_MAX && fs_poller_begin_kernel_wait(p, sleeps);
+    int whole_ms = *patience % 1000000 <= 0 && *patience / 1000000 < INT32_MAX;
+    int begun = most > 0 && whole_ms && fs_poller_begin_kernel_wait(p, sleeps);
     ip_leave();
-    if (!alone) return 0;
+    if (!begun) return 0;
     int64_t began = *patience > 0 ? ip_now() : 0;
     int got = mask ? real.epoll_pwait(epoll, events, most, milliseconds, mask) : real.epoll_wait(epoll, events, most, milliseconds);
     int error = errno;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
@@ -18,10 +19,23 @@ Measured = dict[str, Any]
 
 def taken(session: dict[str, Any]) -> str:
     """Which kind of processor, which price of a wakeup, and when."""
-    told = session["machine"]
-    said = f"{told['cpus_allowed']} CPUs of {told['cpu_model']}, Linux {told['kernel']}, {told['python']}"
-    short = " (a trial run on a busy machine)" if session["quick"] or session["busy_before"] > 0.1 else ""
-    return f"{said}, a wakeup costs {three_digits(session['wakeup_us'])} us, {session['date']}{short}"
+    return taken_in([session])[0]
+
+
+def taken_in(sessions: Iterable[dict[str, Any]]) -> list[str]:
+    """The same for several sessions, which are told of at once where they differ in the price of a wakeup alone."""
+    prices: dict[tuple[str, str], list[float]] = {}
+    for session in sessions:
+        told = session["machine"]
+        said = f"{told['cpus_allowed']} CPUs of {told['cpu_model']}, Linux {told['kernel']}, {told['python']}"
+        short = " (a trial run on a busy machine)" if session["quick"] or session["busy_before"] > 0.1 else ""
+        prices.setdefault((said, f"{session['date']}{short}"), []).append(session["wakeup_us"])
+    return [f"{said}, a wakeup costs {price_words(paid)} us, {when}" for (said, when), paid in prices.items()]
+
+
+def price_words(paid: list[float]) -> str:
+    least, most = three_digits(min(paid)), three_digits(max(paid))
+    return least if least == most else f"{least} to {most}"
 
 
 def times(ratio: float) -> str:
@@ -62,8 +76,8 @@ def why(row: Row, placements: dict[str, Measured]) -> str:
 
 
 def sessions(document: Document) -> str:
-    """Where and when the figures of the tables were taken: a sentence for each session."""
-    shown = [f"{taken(session)}." for session in document["sessions"].values()]
+    """Where and when the figures of the tables were taken."""
+    shown = [f"{told}." for told in taken_in(document["sessions"].values())]
     return "Taken on " + "\n\nand on ".join(shown) + "\n"
 
 
@@ -100,7 +114,7 @@ def chosen(document: Document, rows: dict[str, Row]) -> str:
             continue
         dates.add(one["session"])
         lines.append(f"| {title} | {times(one['ratio'][1])} times | {cpu_words(one)} us |")
-    lines += ["", *(f"{taken(document['sessions'][name])}." for name in sorted(dates))]
+    lines += ["", *(f"{told}." for told in taken_in(document["sessions"][name] for name in sorted(dates)))]
     return "\n".join(lines) + "\n"
 
 
@@ -111,8 +125,8 @@ def recipe(document: Document, rows: list[Row]) -> str:
     for row in rows:
         lines.append("| " + " | ".join([row.program, *program_cells(document, row)]) + " |")
         names |= {one["session"] for one in document["programs"].get(row.name, {}).values()}
-    told = [f"{taken(document['sessions'][name])}." for name in sorted(names)] or ["Not measured yet."]
-    return "\n".join([*lines, "", *told]) + "\n"
+    told = [f"{said}." for said in taken_in(document["sessions"][name] for name in sorted(names))]
+    return "\n".join([*lines, "", *(told or ["Not measured yet."])]) + "\n"
 
 
 def loops(document: Document) -> str:

@@ -10,7 +10,7 @@
  * It is a socket, not an eventfd, since the program may close our descriptors (os.closerange) and reuse their numbers. A socket's inode
  * identifies it, so nothing is done to a file of the program.
  *
- * A lock of its own, which is held across no sleep: a wait takes no lock of the front end's. No sleeper is missed: a sleeper subscribes and
+ * It has a lock of its own, so that a wait takes none of the front end's. No sleeper is missed: a sleeper subscribes and
  * then looks at the number; the other thread changes the number and then notifies. So the sleeper finds the new number, or is woken. */
 #include "events/fd_change.h"
 

@@ -8,7 +8,7 @@ struct fs_fd_change {
     int fd;
     uint64_t inode;
     int sleepers;
-    fs_word32 over; /* the last sleeper ends it; relaxed, since who sets it in a sleep looks at it itself, with the lock, behind that */
+    fs_word32 over; /* its last sleeper ends it; atomic, as a sleeper sets it without the lock */
     struct fs_fd_change *next;
 };
 

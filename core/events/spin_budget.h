@@ -40,8 +40,8 @@ int fs_cpus_are_busy(int64_t now);
  * and wake each other would stay together forever. */
 int fs_shares_cpu(uint32_t peer_processor);
 
-/* Such a yield, at about `now`. Returns false, and does not yield, if a yield has just let somebody run for a whole slice, who needs the CPU for
- * work of its own: the caller sleeps, and is woken before such a one. */
+/* Yields to a peer on this CPU, at about `now`. Returns false without a yield if an earlier one took long: then a busy program has the CPU for a
+ * whole slice, and not the peer. The caller sleeps instead, since the scheduler runs who is woken before a busy program. */
 int fs_yield_to_peer(int64_t now);
 
 /* Updates the statistics with a finished wait that began at `began` (monotonic ns). */

@@ -390,12 +390,13 @@ int fs_poller_ctl(struct fs_poller *p, int op, int fd, struct fs_pollable *it, c
  * events, 0 when the time is over, -EINTR after a signal, or as epoll_wait. [any] */
 int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask);
 
-/* True if no member is on the ring: the program's own call, by the same number, is the wait, and may be left by a signal handler or a
- * cancellation. Then fs_poller_end_kernel_wait with its result, `sleeps` being whether its timeout is not 0: returns how many of the events
- * are the program's, 0 if none is and the wait is to go on by fs_poller_wait, or `count` if it is 0 or less. A member that moves to the
- * ring meanwhile ends the sleep. [any] */
+/* Before a wait. `sleeps`: its timeout is not 0. Returns true if no member is on the ring: the front end then calls the kernel's epoll_wait itself,
+ * and fs_poller_end_kernel_wait with what that has returned. A member that moves to the ring meanwhile ends the sleep. [any] */
 int fs_poller_begin_kernel_wait(struct fs_poller *p, int sleeps);
-int fs_poller_end_kernel_wait(struct fs_poller *p, int slept, struct epoll_event *events, int count);
+
+/* Behind that call: `events` become the program's. Returns how many they are, or `count` if that is 0 or less. 0 of more than 0 events: the wait
+ * goes on by fs_poller_wait. [any] */
+int fs_poller_end_kernel_wait(struct fs_poller *p, int sleeps, struct epoll_event *events, int count);
 
 /* ppoll. `its`: for each of `fds` the pollable, or NULL for a descriptor of the kernel's. `p` is this thread's. The caller is inside each
  * connection that is named, also those that are not on the ring but may move. Returns the number of descriptors with events, 0 when the

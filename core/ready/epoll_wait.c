@@ -20,7 +20,7 @@ struct wait {
     int polled, uncertain, vain;
 };
 
-/* A sleep that began with `sleepers` one higher is over. With the lock. */
+/* With the lock. */
 static void end_sleep(struct fs_poller *p) {
     p->sleepers--;
     if (!p->sleepers && p->set) fs_set_awake(p->set);
@@ -197,20 +197,20 @@ int fs_poller_begin_kernel_wait(struct fs_poller *p, int sleeps) {
     if (fs_load_relaxed(&p->parked)) return 0;
     if (!sleeps) return 1;
     fs_lock_poller(p);
-    int alone = !fs_load_relaxed(&p->parked);
-    if (alone) {
+    int none_there = !fs_load_relaxed(&p->parked);
+    if (none_there) {
         p->waiters++;
         p->sleepers++;
     }
     fs_unlock_poller(p);
-    return alone;
+    return none_there;
 }
 
-int fs_poller_end_kernel_wait(struct fs_poller *p, int slept, struct epoll_event *events, int count) {
+int fs_poller_end_kernel_wait(struct fs_poller *p, int sleeps, struct epoll_event *events, int count) {
     struct fs_told told = {.events = events, .max = count};
-    if (!slept && count <= 0) return count;
+    if (!sleeps && count <= 0) return count;
     fs_lock_poller(p);
-    if (slept) end_sleep(p);
+    if (sleeps) end_sleep(p);
     else p->waiters++;
     if (count > 0) fs_sort_events(p, &told, count);
     fs_leave_wait(p);

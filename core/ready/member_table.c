@@ -239,8 +239,9 @@ void fs_members_each(struct fs_poller *p, void (*what)(struct fs_member *)) {
     fs_unlock_poller(p);
 }
 
-/* Who waits there still has the instance, as in the kernel, and is told of what comes. The number is the program's again. */
-static int has_waiters(struct fs_poller *p) {
+/* If threads wait there, the poller goes on as a thread's: they still have the instance, as in the kernel, and are told of what comes, but its number
+ * is another file's. True: they do. */
+static int leave_to_waiters(struct fs_poller *p) {
     fs_lock_poller(p);
     p->ended = p->waiters > 0;
     if (p->ended) {
@@ -259,7 +260,7 @@ void fs_leave_wait(struct fs_poller *p) {
 }
 
 void fs_poller_end(struct fs_poller *p) {
-    if (has_waiters(p)) return;
+    if (leave_to_waiters(p)) return;
     fs_members_each(p, fs_member_drop);
     if (p->set) fs_event_set_end(p->set);
     for (uint32_t i = 1; i < p->used; i++) fs_system.free(p->slots[i]);

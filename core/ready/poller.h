@@ -93,7 +93,7 @@ struct fs_poller {
     uint32_t foreign;     /* members that are descriptors of the kernel's */
     int waiters, sleepers; /* threads that are in a wait; of these, those that sleep */
     int ended;            /* the program has closed the instance, and the last of the waiters ends the poller */
-    int busy;             /* a thread's: it is in poll */
+    int busy;             /* without a number: somebody waits, or may */
     int reseats;          /* in a forked child: no member has its slot yet */
     int common;           /* the common set wakes it too */
     int exposed;          /* somebody polls the instance's number */

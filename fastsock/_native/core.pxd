@@ -11,15 +11,12 @@ cdef extern from "os/atomics.h" nogil:
 
     uint32_t fs_load_relaxed(fs_word32 *)
     uint64_t fs_load_relaxed64 "fs_load_relaxed"(fs_word64 *)
-    void fs_count(fs_word64 *, uint64_t)
     uint32_t fs_load_sc(fs_word32 *)
     uint64_t fs_load_sc64 "fs_load_sc"(fs_word64 *)
-    void fs_cpu_relax()
 
 
 cdef extern from "os/syscalls.h" nogil:
     int64_t fs_now()
-    void fs_short_sleep()
     int sys_close "close"(int)
     int sched_yield()
     enum: EAGAIN, ECONNRESET, ENOTCONN, EINTR
@@ -99,9 +96,6 @@ cdef extern from "ring/doorbell.h" nogil:
 
     bint fs_has_descriptor(fs_ring_pair *)
     size_t fs_available(fs_ring_pair *, size_t)
-    bint fs_ring_readable(fs_ring_pair *)
-    void fs_disarm_receiver(fs_ring_pair *, uint32_t how)
-    enum: FS_SET_ASLEEP
 
 
 cdef extern from "conn/connection.h" nogil:
@@ -134,7 +128,6 @@ cdef extern from "conn/loop_io.h" nogil:
     bint fs_kernel_is_next(fs_connection *)
     bint fs_may_switch(fs_connection *)
     bint fs_switch_if_ready(fs_connection *)
-    bint fs_credit_returned(fs_connection *)
 
 
 cdef extern from "rendezvous/path_state.h" nogil:
@@ -147,8 +140,6 @@ cdef extern from "rendezvous/path_state.h" nogil:
         int64_t waited
 
     bint fs_has_step(const fs_path *)
-    bint fs_is_searching(const fs_path *)
-    int64_t fs_operations(const fs_path *)
     int64_t fs_next_step(const fs_path *)
     const char *fs_path_state_name(int state)
 
@@ -214,10 +205,6 @@ cdef extern from "wire/region.h" nogil:
 
 cdef extern from "control/listener.h" nogil:
     enum: FS_LISTING_WAITING
-
-
-cdef extern from "control/control_thread.h" nogil:
-    bint fs_forks_under_way()
 
 
 cdef extern from "control/introspection.h" nogil:

@@ -321,7 +321,7 @@ def test_a_front_end_below_libc_takes_the_public_header_alone() -> None:
 
 INTERNAL = {
     "conn": "connection loop_io state",
-    "control": "control_thread introspection listener",
+    "control": "introspection listener",
     "os": "atomics fd_reserve syscalls",
     "process": "holder_count",
     "ready": "loop_wait",
