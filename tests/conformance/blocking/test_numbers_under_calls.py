@@ -72,6 +72,18 @@ def test_a_blocked_receive_outlives_its_number(kind: str) -> None:
             pair.near.close()
 
 
+def test_a_blocked_receive_keeps_none_of_the_program_s_numbers(kind: str) -> None:
+    with make_pair(kind) as pair:
+        receiving = Task(pair.near.recv, 10).until_asleep()
+        free = os.open(os.devnull, os.O_RDONLY)  # the lowest
+        os.close(free)
+        pair.near.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(free)
+        pair.far.sendall(b"old")
+        assert receiving.result() == b"old"
+
+
 @HOW
 def test_a_blocked_send_goes_on_when_its_peer_reads(kind: str, how: Callable[[Pair, Pair], None]) -> None:
     data = payload(1 << 16) * (MUCH >> 16)
