@@ -109,6 +109,8 @@ static int arm_all(struct polling *w) {
         struct fs_connection *c = on_ring(w, i);
         int late = FS_ON_TIME, untold = 0;
         struct fs_level l = {.c = c, .wanted = (unsigned short)w->fds[i].events};
+        /* Another thread is about to close its number. (It has told this one already, and the kernel tells nobody.) */
+        if (w->its[i] && !fs_load_relaxed(&w->its[i]->c)) w->cap = FS_UNREPORTED;
         if (!c) continue;
         fs_lock_poller(w->p);
         struct fs_member *m = w->p->named[i];

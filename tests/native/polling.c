@@ -130,13 +130,24 @@ static void run_pollers(int pollers, int polls) {
     if (mine) fs_poller_end(mine);
 }
 
-/* A poll of end 1, as another thread closes its number: before the call's sleep, then before the call. */
+/* A poll of end 1, as another thread closes its number: before the call's sleep, then before the call. Or the thread has told the poller, and
+ * closes it once the poller has looked, and has slept in vain a few times. */
 static struct fs_poller *beside;
+static int sleeps;
 
 static int close_beside(void) {
     fs_poller_close_number(&its[1], ends[1].number, 1);
     close_end(&ends[1], 1);
     return 0;
+}
+
+static int begin_to_close(void) {
+    if (!sleeps++) fs_poller_close_number(&its[1], ends[1].number, 1);
+    return 0;
+}
+
+static void close_late(void) {
+    if (sleeps == 4) close_end(&ends[1], 1);
 }
 
 static void poll_closed(short wanted, int64_t timeout) {
@@ -150,7 +161,7 @@ static void poll_closed(short wanted, int64_t timeout) {
     if (n != (wanted != 0) || fds.revents != wanted) violate("told %d, %#x, of a number that was closed", n, (unsigned)fds.revents);
 }
 
-static void run_closed(void) {
+static void run_closed_by(int (*before_sleep)(void), void (*after_sleep)(void), int64_t timeout) {
     enum { LOWER = 64 }; /* numbers that are free below those of the connection: nobody else takes one of these */
     struct fs_call call;
     int lower[LOWER];
@@ -168,9 +179,12 @@ static void run_closed(void) {
         usleep(5000); /* the offer of its set's page is taken: what comes of it stays */
     }
     if (beside && !lost && begin_call(&ends[1], &call)) {
-        fs_poller_host.before_sleep = close_beside;
-        poll_closed(POLLNVAL, 5000000);
+        sleeps = 0;
+        fs_poller_host.before_sleep = before_sleep;
+        fs_poller_host.after_sleep = after_sleep;
+        poll_closed(POLLNVAL, timeout);
         fs_poller_host.before_sleep = NULL;
+        fs_poller_host.after_sleep = NULL;
         poll_closed(POLLNVAL, 5000000);
         step("another file has its number");
         int other = eventfd(1, EFD_CLOEXEC);
@@ -187,6 +201,8 @@ static void run_closed(void) {
     if (beside) fs_poller_end(beside);
 }
 
+static void run_closed(void) { run_closed_by(close_beside, NULL, 5000000); }
+static void run_closed_late(void) { run_closed_by(begin_to_close, close_late, (int64_t)((PATIENCE + 1) * 1e9)); }
 static void run_epoll(void) { run_pollers(1, 0); }
 static void run_several(void) { run_pollers(2, 0); }
 static void run_poll(void) { run_pollers(0, 1); }
@@ -199,6 +215,7 @@ int main(void) {
         {"poll", run_poll},
         {"epoll and poll", run_all_kinds},
         {"a number that is closed in poll", run_closed},
+        {"a number that is closed behind a poll's look", run_closed_late},
     };
     fs_poller_host.end_call = end_call_of;
     return run_all(all, sizeof all / sizeof *all);
