@@ -243,14 +243,15 @@ void fs_members_each(struct fs_poller *p, void (*what)(struct fs_member *)) {
  * is another file's. True: they do. */
 static int leave_to_waiters(struct fs_poller *p) {
     fs_lock_poller(p);
-    p->ended = p->waiters > 0;
-    if (p->ended) {
+    int waited_on = p->waiters > 0;
+    if (waited_on) {
+        p->ended = 1;
         p->epoll = -1;
         p->busy = 1;
         if (p->set) fs_store_relaxed(&p->set->epoll, (uint32_t)-1);
     }
-    fs_unlock_poller(p);
-    return p->ended;
+    fs_unlock_poller(p); /* (behind it the last of them may free the poller) */
+    return waited_on;
 }
 
 void fs_leave_wait(struct fs_poller *p) {
