@@ -20,7 +20,7 @@ from typing import Any
 import fastsock
 from fastsock import path_events
 from fastsock._native import control, libc_front
-from harness.pairs import FUTEX, SECONDS, KernelSocket, bind_beside, make_pair, state_of, until
+from harness.pairs import FUTEX, SECONDS, KernelSocket, Task, bind_beside, make_pair, state_of, until
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -373,9 +373,16 @@ def holdings() -> tuple[int, int]:
 def holdings_at_rest() -> tuple[int, int]:
     """`holdings`, for a comparison: once what a process makes once is there, nothing of earlier tests is to be
     collected any more, and the threads that close what visitors left are through with it."""
-    with make_pair("ring") as (near, _), contextlib.suppress(TimeoutError):
-        near.settimeout(0.001)
-        near.recv(1)
+    with make_pair("ring") as (near, _):
+        near.settimeout(0.1)
+
+        def wait() -> None:
+            with contextlib.suppress(TimeoutError):
+                near.recv(1)
+
+        another = Task(wait).until_asleep()
+        wait()  # what several threads wait for at once has a set of the process's own
+        another.result()
     gc.collect()
     seen = [holdings()]
     while len(seen) < 4 or len(set(seen[-4:])) > 1:

@@ -32,7 +32,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from harness import hostile_peer
-from harness.hostile_peer import BACK, FIN, LEFT, RESET, SEALS, Peer, Region, holdings
+from harness.hostile_peer import BACK, FIN, LEFT, RESET, SEALS, Peer, Region, holdings, holdings_at_rest
 from harness.pairs import KernelSocket, Pair, make_pair, read_exactly, until
 
 import fastsock
@@ -367,7 +367,7 @@ def main() -> None:
     end = time.monotonic() + arguments.seconds
     number = 0
     with make_pair("ring") as pair:
-        before = holdings()
+        before = holdings_at_rest()
         while number < len(corpus) or (not arguments.case and time.monotonic() < end):
             case = corpus[number] if number < len(corpus) else case_of(arguments.seed, number, corpus)
             current.write_text(json.dumps(case))
