@@ -56,7 +56,7 @@ static int stopped(void) { return fs_load_relaxed(&shared->stop) != 0; }
 static int send_all(const void *from, size_t size) {
     uint32_t polls = 0;
     for (size_t done = 0; done < size;) {
-        int64_t part = fs_post(&ring, &ring.own->sender, (const char *)from + done, size - done, FS_DATA, 0, NULL);
+        int64_t part = fs_post(&ring, &ring.own->sender, (const char *)from + done, size - done, 0);
         if (part < 0) exit(3);
         done += (size_t)part;
         if (part == 0) {
