@@ -10,6 +10,9 @@
 #define ip_store_release(p, v) atomic_store_explicit((p), (v), memory_order_release)
 #define ip_load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
 #define ip_store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
+#define ip_load_sc(p) atomic_load_explicit((p), memory_order_seq_cst)
+#define ip_store_sc(p, v) atomic_store_explicit((p), (v), memory_order_seq_cst)
+#define ip_add(p, v) atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
 #define ip_or(p, v) atomic_fetch_or_explicit((p), (v), memory_order_seq_cst)
 #define ip_and(p, v) atomic_fetch_and_explicit((p), (v), memory_order_seq_cst)
 /* Replaces `expected` by `desired`, if the word holds it. Otherwise `expected`, a variable, receives what it holds. */

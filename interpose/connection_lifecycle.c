@@ -29,7 +29,8 @@ void ip_settle(struct ip_socket *s) {
     struct fs_connection *c = ip_conn(s);
     int served = s->opened && !s->driven && !fs_is(c, FS_IS_CLOSED) && !fs_is(c, FS_IS_OUT) &&
                  (fs_path_is_undecided(c) || fs_is(c, FS_IS_ATTACHED) || s->owes_error);
-    if (ip_load_relaxed(&s->thing.kind) != IP_NOTHING) ip_store_relaxed(&s->thing.kind, served ? IP_CONNECTION : IP_SOCKET);
+    /* SYNC: early - pairs with ip_begin_early. */
+    if (ip_load_relaxed(&s->thing.kind) != IP_NOTHING) ip_store_sc(&s->thing.kind, served ? IP_CONNECTION : IP_SOCKET);
 }
 
 static void step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result) {
@@ -50,23 +51,53 @@ static void begin_at_once(struct ip_socket *s) {
 }
 
 void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service) {
-    if (s->opened) {
+    if (s->opened || ip_is(&s->thing, IP_EARLY)) {
         if (!under_way) fs_path_connected(ip_conn(s));
         return;
     }
-    if (fs_conn_begin(ip_conn(s), fd, 0) < 0) return;
-    s->opened = 1;
-    s->under_way = under_way;
+    ip_store_relaxed(&s->under_way, (uint32_t)under_way);
+    fs_early_begin(ip_conn(s), fd);
     fs_path_begin(ip_conn(s), ip_settings.move_after, service, under_way);
-    if (ip_unlikely(ip_settings.meeting_ns && !ip_settings.move_after) && !under_way) begin_at_once(s);
-    ip_settle(s);
+    ip_store_relaxed(&s->thing.kind, IP_EARLY);
+    if (ip_unlikely(!ip_settings.move_after)) {
+        ip_open(s);
+        if (ip_settings.meeting_ns && !under_way) begin_at_once(s);
+        ip_settle(s);
+    }
 }
 
 /* Bytes went through, so the connect is over. */
 static void end_connect(struct ip_socket *s) {
     ip_lock();
-    s->under_way = 0;
+    ip_store_relaxed(&s->under_way, 0);
     fs_path_connected(ip_conn(s));
+    ip_unlock();
+}
+
+/* What has become of an early connection is told where it has to be known. */
+static void tell_all(struct ip_socket *s) {
+    struct fs_call call;
+    if (!ip_load_relaxed(&s->under_way)) fs_path_connected(ip_conn(s));
+    int failed = ip_register(s);
+    if (failed && failed != -ENOENT) fs_stay_on_tcp(ip_conn(s), FS_REASON_RESOURCES, 0); /* (ENOENT: it was taken out past us) */
+    if (s->shut && ip_hold(s, &call)) {
+        fs_conn_shutdown(ip_conn(s), s->shut & 1, s->shut & 2); /* (its lock is nobody's yet) */
+        ip_end(s, &call);
+    }
+}
+
+void ip_open(struct ip_socket *s) {
+    if (!ip_is(&s->thing, IP_EARLY)) return;
+    s->opened = fs_conn_begin(ip_conn(s), fs_fd(ip_conn(s)), 0) == 0;
+    if (s->opened) tell_all(s);
+    ip_settle(s);
+}
+
+void ip_open_number(int fd) {
+    struct ip_socket *s = ip_socket_at(fd);
+    if (!s || !ip_is(&s->thing, IP_EARLY) || !ip_is_own_process()) return;
+    ip_lock();
+    if (ip_socket_at(fd) == s) ip_open(s);
     ip_unlock();
 }
 
@@ -76,7 +107,8 @@ void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, stru
     *result = (struct fs_step_result){.what = FS_STEP_PENDING};
     ip_look_again(); /* before it may move */
     ip_lock();
-    int inside = ip_hold(s, &call);
+    /* SYNC: early - pairs with ip_begin_early: no call is in the kernel that would not hear of what comes by the ring, or comes too late for it. */
+    int inside = !ip_load_sc(&s->inside) && ip_hold(s, &call);
     if (inside) {
         step(s, hooks, result);
         if (ip_unlikely(ip_settings.meeting_ns))
@@ -128,7 +160,37 @@ struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *ca
     } else {
         ip_leave();
     }
+    call->connection = NULL;
     return NULL;
+}
+
+/* (The only thread's handlers leave the count as they found it.) */
+static void count_inside(struct ip_socket *s, uint32_t by) {
+    if (ip_threaded) ip_add(&s->inside, by);
+    else ip_store_relaxed(&s->inside, ip_load_relaxed(&s->inside) + by);
+}
+
+struct ip_socket *ip_begin_early(int fd, struct ip_thing *thing, struct fs_call *call) {
+    struct ip_socket *s = (struct ip_socket *)thing;
+    /* SYNC: early - pairs with ip_settle and ip_take_step: who opens it stores what it is, and then looks if a call is inside; this call is
+     * inside, and then looks what it is. */
+    count_inside(s, 1);
+    int is_early = ip_thing_at(fd) == thing && ip_load_sc(&thing->kind) == IP_EARLY;
+    if (is_early && !fs_early_operate(ip_conn(s))) {
+        call->connection = ip_conn(s);
+        return NULL;
+    }
+    count_inside(s, -1u);
+    if (is_early && !ip_is_own_process()) return NULL;
+    if (is_early) ip_open_number(fd);
+    return ip_begin(fd, call);
+}
+
+void ip_end_early(struct fs_call *call, int64_t result) {
+    struct ip_socket *s = ip_socket_of(call->connection);
+    if (result > 0) ip_store_relaxed(&s->under_way, 0);
+    /* (It is 0 already where this process was forked in a handler that has interrupted the call.) */
+    if (ip_load_relaxed(&s->inside)) count_inside(s, -1u);
 }
 
 void ip_after_exit(struct ip_socket *s, struct fs_call *call, enum fs_exit_action after) {
@@ -155,7 +217,7 @@ ssize_t ip_end_with(struct ip_socket *s, struct fs_call *call, int64_t result) {
         result = fs_conn_reset(ip_conn(s));
         ip_report_broken(s);
     }
-    if (ip_unlikely(s->under_way) && result > 0) end_connect(s);
+    if (ip_unlikely(ip_load_relaxed(&s->under_way)) && result > 0) end_connect(s);
     ip_end(s, call);
     if (result >= 0) return (ssize_t)result;
     errno = (int)-result;
@@ -168,11 +230,16 @@ ssize_t ip_end_with(struct ip_socket *s, struct fs_call *call, int64_t result) {
 static void lose_number(struct ip_socket *s, int fd) {
     struct fs_call call;
     int last = s->thing.numbers == 1, other;
+    if (ip_is(&s->thing, IP_EARLY)) {
+        if (!ip_load_relaxed(&s->under_way)) fs_path_connected(ip_conn(s));
+        fs_early_end(ip_conn(s));
+    }
     fs_poller_close_number(fs_pollable_of(ip_conn(s)), fd, last);
     ip_set_number(fd, NULL);
     if (!s->opened) {
-        memset(&listeners[fd % SERVICES], 0, sizeof listeners[0]);
+        if (ip_is(&s->thing, IP_SOCKET)) memset(&listeners[fd % SERVICES], 0, sizeof listeners[0]);
         if (last) ip_free_socket(s);
+        ip_end_if_unneeded();
         return;
     }
     if (!last) {
@@ -214,12 +281,18 @@ void ip_forget_number(int fd) {
     errno = error;
 }
 
+static void prepare_copy(struct ip_socket *s) {
+    ip_open(s);
+    ip_register(s); /* (the kernel keeps it by its number, also when that is closed) */
+    if (s->opened) fs_conn_identify(ip_conn(s));
+}
+
 void ip_also_means(int fd, int made) {
     if (made < 0 || (!ip_thing_at(fd) && !ip_thing_at(made)) || !ip_is_own_process()) return;
     int error = errno;
     ip_lock();
     struct ip_thing *thing = ip_is_ours(fd) ? NULL : ip_thing_at(fd); /* a copy of one of the core's is the program's */
-    if (thing && !ip_is(thing, IP_EPOLL) && ((struct ip_socket *)thing)->opened) fs_conn_identify(ip_conn((struct ip_socket *)thing));
+    if (thing && !ip_is(thing, IP_EPOLL)) prepare_copy((struct ip_socket *)thing);
     if (thing || ip_is_ours(made)) ip_set_number(made, thing);
     ip_unlock();
     errno = error;

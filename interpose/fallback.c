@@ -21,6 +21,7 @@ int ip_leave_ring_for(struct ip_socket *s, enum fs_reason why, int *unread) {
     int64_t bridge = 0;
     int error = errno, left = -EINTR;
     ip_lock();
+    ip_open(s);
     int inside = s->opened && ip_hold(s, &call), undecided = inside && fs_path_is_undecided(ip_conn(s));
     if (undecided && fs_stay_on_tcp(ip_conn(s), why, 0)) left = FS_NOW_IN_KERNEL;
     while (inside && left == -EINTR) left = fs_fall_back(ip_conn(s), &hooks, &bridge);
@@ -35,13 +36,13 @@ int ip_leave_ring_for(struct ip_socket *s, enum fs_reason why, int *unread) {
 
 void ip_leave_number(int fd) {
     struct ip_socket *s = ip_socket_at(fd);
-    if (s && ip_is(&s->thing, IP_CONNECTION)) ip_leave_ring(s);
+    if (s && !ip_is(&s->thing, IP_SOCKET)) ip_leave_ring(s);
 }
 
 void ip_leave_inherited(void) {
     for (int fd = 0; fd <= ip_highest(); fd++) {
         struct ip_socket *s = ip_socket_at(fd);
-        if (!s || !ip_is(&s->thing, IP_CONNECTION)) continue;
+        if (!s || ip_is(&s->thing, IP_SOCKET)) continue;
         int flags = real.fcntl(fd, F_GETFD, NULL);
         if (flags >= 0 && !(flags & FD_CLOEXEC)) ip_leave_ring(s);
     }

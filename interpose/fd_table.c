@@ -112,7 +112,7 @@ struct epolls {
 };
 static struct sockets *all_sockets;
 static struct epolls *all_epolls;
-static struct ip_socket *free_sockets;
+static struct ip_socket *free_sockets, *left_sockets; /* left: with calls inside, at least when they were */
 static struct ip_epoll *free_epolls;
 
 static struct ip_socket *socket_of_chunk(struct sockets *chunk, int i) {
@@ -125,7 +125,23 @@ static void *new_chunk(size_t size) {
     return made == MAP_FAILED ? NULL : made;
 }
 
+/* A call that a thread has left without an end (longjmp, cancellation) stays inside: nobody gets its record any more. */
+static void collect_left(void) {
+    struct ip_socket **at = &left_sockets;
+    while (*at) {
+        struct ip_socket *s = *at;
+        if (ip_load_relaxed(&s->inside)) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        s->next = free_sockets;
+        free_sockets = s;
+    }
+}
+
 struct ip_socket *ip_new_socket(void) {
+    if (!free_sockets) collect_left();
     if (!free_sockets) {
         struct sockets *chunk = new_chunk(sizeof *chunk + CHUNK * (sizeof(struct ip_socket) + fs_conn_size()));
         if (!chunk) return NULL;
@@ -141,14 +157,16 @@ struct ip_socket *ip_new_socket(void) {
     ip_store_relaxed(&s->thing.kind, IP_SOCKET);
     ip_store_relaxed(&s->nonblocking, 0);
     fs_conn_init(ip_conn(s));
-    s->opened = s->driven = s->owes_error = 0;
+    s->opened = s->driven = s->owes_error = s->shut = 0;
+    s->registered.in = NULL;
     return s;
 }
 
 void ip_free_socket(struct ip_socket *s) {
+    struct ip_socket **list = ip_load_relaxed(&s->inside) ? &left_sockets : &free_sockets;
     ip_store_relaxed(&s->thing.kind, IP_NOTHING);
-    s->next = free_sockets;
-    free_sockets = s;
+    s->next = *list;
+    *list = s;
 }
 
 struct ip_epoll *ip_new_epoll(void) {
@@ -168,6 +186,7 @@ struct ip_epoll *ip_new_epoll(void) {
 void ip_free_epoll(struct ip_epoll *e) {
     ip_store_relaxed(&e->poller, NULL);
     ip_store_relaxed(&e->thing.kind, IP_NOTHING);
+    e->version++;
     e->next = free_epolls;
     free_epolls = e;
 }

@@ -86,7 +86,7 @@ void fs_libc_configure(const char *settings) {
 
 static int needed;
 
-static void look_at_socket(struct ip_socket *s) { needed |= s->opened; }
+static void look_at_socket(struct ip_socket *s) { needed |= s->opened || ip_is(&s->thing, IP_EARLY); }
 static void look_at_epoll(struct ip_epoll *e) { needed |= ip_load_relaxed(&e->poller) != NULL; }
 
 static void forget_records(void) {

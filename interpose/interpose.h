@@ -28,7 +28,10 @@
 
 #pragma GCC visibility push(hidden) /* what this library shows is what the C library shows (exports.map) */
 
-enum { IP_NUMBERS = 1 << 20 }; /* descriptors from here on are the kernel's alone */
+enum {
+    IP_NUMBERS = 1 << 20, /* descriptors from here on are the kernel's alone */
+    IP_STRIDE = 262144,   /* bytes of a long send between two looks at whether the connection may move */
+};
 
 #define IP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define IP_MAX(a, b) ((a) > (b) ? (a) : (b))
@@ -40,6 +43,7 @@ enum { IP_NUMBERS = 1 << 20 }; /* descriptors from here on are the kernel's alon
 enum ip_kind {
     IP_NOTHING,
     IP_SOCKET,     /* TCP, and calls on it are the kernel's: not connected, or decided for kernel TCP */
+    IP_EARLY,      /* a connection with too few operations to look for its peer: calls on it are the kernel's, and counted */
     IP_CONNECTION, /* calls on it are ours to serve */
     IP_EPOLL,
     IP_OURS, /* a descriptor of the core's: to the program it is not open */
@@ -50,12 +54,24 @@ struct ip_thing {
     int numbers;    /* of this process that lead here. With the lock */
 };
 
+/* A registration that the kernel has as the program has made it, of a socket that is no connection of the core's yet. With the lock. */
+struct ip_registration {
+    struct ip_epoll *in; /* NULL: there is none */
+    uint32_t version;    /* of `in`: another one if that instance has gone since */
+    int fd;
+    uint32_t events;
+    uint64_t data;
+};
+
 /* Its connection lies behind it (ip_conn). */
 struct ip_socket {
     _Alignas(64) struct ip_thing thing;
     fs_word32 nonblocking; /* O_NONBLOCK, as this process has set it; relaxed */
     int opened;            /* the connection was opened, and is not released yet */
-    int under_way;         /* its connect was when it was opened, and nothing has come through since */
+    fs_word32 under_way;   /* its connect was under way, and nothing has come through since; relaxed */
+    fs_word32 inside;      /* calls that have begun while it was early, and are in the kernel */
+    int shut;              /* while it was early: 1: for receiving, 2: for sending. With the lock */
+    struct ip_registration registered;
     int owes_error;        /* the next call is told of an error that the core keeps. With the lock */
     int driven;            /* the transport of an event loop has taken it over (loop_driven.c) */
     struct ip_socket *next; /* that nobody has */
@@ -65,6 +81,7 @@ struct ip_epoll {
     struct ip_thing thing;
     int number;
     int exposed; /* somebody waits on the number. With the lock */
+    uint32_t version; /* another one for each instance that has the record */
     ip_atomic_ptr(struct fs_poller) poller; /* NULL: its calls are the kernel's as they are */
     struct ip_epoll *next;
 };
@@ -118,7 +135,7 @@ static inline int ip_is_ours(int fd) {
 /* The socket that a number means, connected or not; or NULL. */
 static inline struct ip_socket *ip_socket_at(int fd) {
     struct ip_thing *thing = ip_thing_at(fd);
-    return thing && (ip_is(thing, IP_SOCKET) || ip_is(thing, IP_CONNECTION)) ? (struct ip_socket *)thing : NULL;
+    return thing && (ip_is(thing, IP_SOCKET) || ip_is(thing, IP_EARLY) || ip_is(thing, IP_CONNECTION)) ? (struct ip_socket *)thing : NULL;
 }
 
 /* The same of an epoll instance. */
@@ -222,11 +239,23 @@ long ip_fork_by_number(long number, const long a[6]); /* the call is one that fo
 /* ---- calls on a connection -------------------------------------------------------------------------------------------- */
 
 struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *call);
+struct ip_socket *ip_begin_early(int fd, struct ip_thing *thing, struct fs_call *call);
+void ip_end_early(struct fs_call *call, int64_t result);
 
-/* The connection behind a number, if a call on it is ours to serve; the caller is inside then, until ip_end. NULL: the kernel's. */
+/* The connection behind a number, if a call on it is ours to serve; the caller is inside then, until ip_end. NULL: the kernel's, and
+ * ip_end_kernel follows it. */
 static inline struct ip_socket *ip_begin(int fd, struct fs_call *call) {
     struct ip_thing *thing = ip_thing_at(fd);
-    return ip_unlikely(thing != NULL) && ip_is(thing, IP_CONNECTION) ? ip_begin_on(fd, thing, call) : NULL;
+    call->connection = NULL;
+    if (ip_likely(!thing)) return NULL;
+    if (ip_is(thing, IP_CONNECTION)) return ip_begin_on(fd, thing, call);
+    return ip_is(thing, IP_EARLY) ? ip_begin_early(fd, thing, call) : NULL;
+}
+
+/* The kernel's call has returned that. */
+static inline ssize_t ip_end_kernel(struct fs_call *call, ssize_t result) {
+    if (call->connection) ip_end_early(call, result);
+    return result;
 }
 
 /* Begins a call on a socket that the caller knows to stay, until ip_end. 0: it is not open. */
@@ -258,8 +287,17 @@ int ip_is_nonblocking(struct ip_socket *s);
 
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 
-/* The socket is connected, or is about to be (`under_way`). */
+/* The socket is connected, or is about to be (`under_way`). With the lock. */
 void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service);
+
+/* An early connection is one from now on; another socket stays what it is. With the lock. */
+void ip_open(struct ip_socket *s);
+
+/* The same of what a number means. */
+void ip_open_number(int fd);
+
+/* The registration that the kernel has is a member of the instance's poller from now on. 0, or -errno: it cannot be. With the lock. */
+int ip_register(struct ip_socket *s);
 
 /* Takes the next step of an undecided connection, and reports it: fs_step. */
 void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result);

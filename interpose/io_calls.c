@@ -20,27 +20,33 @@ static int64_t sent(struct ip_socket *s, const void *data, size_t length, int fl
     return ip_send(s, data, IP_MIN(length, (size_t)SSIZE_MAX), flags);
 }
 
+/* Of an early connection: a long send moves on its way, and the core has to know of an urgent byte, whose mark is the kernel's. */
+static struct ip_socket *begin_sending(int fd, struct fs_call *call, size_t length, int flags) {
+    if (ip_unlikely(length > IP_STRIDE || flags & MSG_OOB)) ip_open_number(fd);
+    return ip_begin(fd, call);
+}
+
 static __attribute__((noinline)) ssize_t read_on(int fd, void *into, size_t room) {
     struct fs_call call;
     struct ip_socket *s = ip_begin(fd, &call);
-    if (!s) return real.read(fd, into, room);
+    if (!s) return ip_end_kernel(&call, real.read(fd, into, room));
     return ip_end_with(s, &call, room ? received(s, into, room, 0) : 0);
 }
 
 ssize_t read(int fd, void *into, size_t room) { return ip_is_known(fd) ? read_on(fd, into, room) : real.read(fd, into, room); }
 
 static __attribute__((noinline)) ssize_t recv_on(int fd, void *into, size_t room, int flags) {
-    struct fs_call call;
+    struct fs_call call = {0};
     struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
-    return s ? ip_end_with(s, &call, received(s, into, room, flags)) : real.recv(fd, into, room, flags);
+    return s ? ip_end_with(s, &call, received(s, into, room, flags)) : ip_end_kernel(&call, real.recv(fd, into, room, flags));
 }
 
 ssize_t recv(int fd, void *into, size_t room, int flags) { return ip_is_known(fd) ? recv_on(fd, into, room, flags) : real.recv(fd, into, room, flags); }
 
 ssize_t recvfrom(int fd, void *into, size_t room, int flags, struct sockaddr *from, socklen_t *size) {
-    struct fs_call call;
+    struct fs_call call = {0};
     struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
-    if (!s) return real.recvfrom(fd, into, room, flags, from, size);
+    if (!s) return ip_end_kernel(&call, real.recvfrom(fd, into, room, flags, from, size));
     int64_t got = received(s, into, room, flags);
     if (got >= 0 && size) *size = 0; /* as TCP, which names nobody */
     return ip_end_with(s, &call, got);
@@ -48,24 +54,24 @@ ssize_t recvfrom(int fd, void *into, size_t room, int flags, struct sockaddr *fr
 
 static __attribute__((noinline)) ssize_t write_on(int fd, const void *data, size_t length) {
     struct fs_call call;
-    struct ip_socket *s = ip_begin(fd, &call);
-    return s ? ip_end_with(s, &call, sent(s, data, length, 0)) : real.write(fd, data, length);
+    struct ip_socket *s = begin_sending(fd, &call, length, 0);
+    return s ? ip_end_with(s, &call, sent(s, data, length, 0)) : ip_end_kernel(&call, real.write(fd, data, length));
 }
 
 ssize_t write(int fd, const void *data, size_t length) { return ip_is_known(fd) ? write_on(fd, data, length) : real.write(fd, data, length); }
 
 static __attribute__((noinline)) ssize_t send_on(int fd, const void *data, size_t length, int flags) {
     struct fs_call call;
-    struct ip_socket *s = ip_begin(fd, &call);
-    return s ? ip_end_with(s, &call, sent(s, data, length, flags)) : real.send(fd, data, length, flags);
+    struct ip_socket *s = begin_sending(fd, &call, length, flags);
+    return s ? ip_end_with(s, &call, sent(s, data, length, flags)) : ip_end_kernel(&call, real.send(fd, data, length, flags));
 }
 
 ssize_t send(int fd, const void *data, size_t length, int flags) { return ip_is_known(fd) ? send_on(fd, data, length, flags) : real.send(fd, data, length, flags); }
 
 ssize_t sendto(int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size) {
-    struct fs_call call;
-    struct ip_socket *s = flags & MSG_FASTOPEN ? NULL : ip_begin(fd, &call); /* (TCP does not look at the address) */
-    return s ? ip_end_with(s, &call, sent(s, data, length, flags)) : real.sendto(fd, data, length, flags, to, size);
+    struct fs_call call = {0};
+    struct ip_socket *s = flags & MSG_FASTOPEN ? NULL : begin_sending(fd, &call, length, flags); /* (TCP does not look at the address) */
+    return s ? ip_end_with(s, &call, sent(s, data, length, flags)) : ip_end_kernel(&call, real.sendto(fd, data, length, flags, to, size));
 }
 
 /* ---- what a function of glibc's fortified headers calls (_FORTIFY_SOURCE) ------------------------------------------- */
@@ -153,7 +159,7 @@ static int64_t send_pieces(struct ip_socket *s, const struct iovec *v, size_t co
 static __attribute__((noinline)) ssize_t readv_on(int fd, const struct iovec *v, int count) {
     struct fs_call call;
     struct ip_socket *s = ip_begin(fd, &call);
-    return s ? ip_end_with(s, &call, receive_pieces(s, v, (size_t)count, 0)) : real.readv(fd, v, count);
+    return s ? ip_end_with(s, &call, receive_pieces(s, v, (size_t)count, 0)) : ip_end_kernel(&call, real.readv(fd, v, count));
 }
 
 ssize_t readv(int fd, const struct iovec *v, int count) { return ip_is_known(fd) ? readv_on(fd, v, count) : real.readv(fd, v, count); }
@@ -161,24 +167,24 @@ ssize_t readv(int fd, const struct iovec *v, int count) { return ip_is_known(fd)
 static __attribute__((noinline)) ssize_t writev_on(int fd, const struct iovec *v, int count) {
     struct fs_call call;
     struct ip_socket *s = ip_begin(fd, &call);
-    return s ? ip_end_with(s, &call, send_pieces(s, v, (size_t)count, 0)) : real.writev(fd, v, count);
+    return s ? ip_end_with(s, &call, send_pieces(s, v, (size_t)count, 0)) : ip_end_kernel(&call, real.writev(fd, v, count));
 }
 
 ssize_t writev(int fd, const struct iovec *v, int count) { return ip_is_known(fd) ? writev_on(fd, v, count) : real.writev(fd, v, count); }
 
 /* With the offset -1 they are readv and writev; of sockets any other one fails. */
 ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags) {
-    struct fs_call call;
+    struct fs_call call = {0};
     struct ip_socket *s = at == -1 && !(flags & ~RWF_NOWAIT) ? ip_begin(fd, &call) : NULL;
-    if (!s) return real.preadv2(fd, v, count, at, flags);
+    if (!s) return ip_end_kernel(&call, real.preadv2(fd, v, count, at, flags));
     return ip_end_with(s, &call, receive_pieces(s, v, (size_t)count, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
 }
 ssize_t preadv64v2(int fd, const struct iovec *v, int count, off_t at, int flags) __attribute__((alias("preadv2")));
 
 ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags) {
-    struct fs_call call;
+    struct fs_call call = {0};
     struct ip_socket *s = at == -1 && !(flags & ~RWF_NOWAIT) ? ip_begin(fd, &call) : NULL;
-    if (!s) return real.pwritev2(fd, v, count, at, flags);
+    if (!s) return ip_end_kernel(&call, real.pwritev2(fd, v, count, at, flags));
     return ip_end_with(s, &call, send_pieces(s, v, (size_t)count, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
 }
 ssize_t pwritev64v2(int fd, const struct iovec *v, int count, off_t at, int flags) __attribute__((alias("pwritev2")));
@@ -200,9 +206,9 @@ static int64_t receive_message(struct ip_socket *s, struct msghdr *m, int flags)
 }
 
 ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
-    struct fs_call call;
+    struct fs_call call = {0};
     struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
-    return s ? ip_end_with(s, &call, receive_message(s, message, flags)) : real.recvmsg(fd, message, flags);
+    return s ? ip_end_with(s, &call, receive_message(s, message, flags)) : ip_end_kernel(&call, real.recvmsg(fd, message, flags));
 }
 
 /* Descriptors that a message passes on: who gets them reads them past us. */
@@ -230,16 +236,16 @@ static int64_t send_message(struct ip_socket *s, const struct msghdr *m, int fla
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
     struct fs_call call;
-    struct ip_socket *s = ip_begin(fd, &call);
+    struct ip_socket *s = begin_sending(fd, &call, 0, flags);
     if (s) return ip_end_with(s, &call, send_message(s, message, flags));
     leave_rights(message);
-    return real.sendmsg(fd, message, flags);
+    return ip_end_kernel(&call, real.sendmsg(fd, message, flags));
 }
 
 int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *time) {
-    struct fs_call call;
+    struct fs_call call = {0};
     struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
-    if (!s) return real.recvmmsg(fd, messages, count, flags, time);
+    if (!s) return (int)ip_end_kernel(&call, real.recvmmsg(fd, messages, count, flags, time));
     int64_t deadline = time ? ip_now() + (int64_t)time->tv_sec * 1000000000 + time->tv_nsec : -1, got = 0;
     unsigned done = 0;
     while (done < count) {
@@ -255,10 +261,10 @@ int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct
 
 int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
     struct fs_call call;
-    struct ip_socket *s = ip_begin(fd, &call);
+    struct ip_socket *s = begin_sending(fd, &call, 0, flags);
     if (!s) {
         for (unsigned i = 0; i < count; i++) leave_rights(&messages[i].msg_hdr);
-        return real.sendmmsg(fd, messages, count, flags);
+        return (int)ip_end_kernel(&call, real.sendmmsg(fd, messages, count, flags));
     }
     unsigned done = 0;
     int64_t part = 0;
@@ -303,8 +309,8 @@ static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count)
 
 ssize_t sendfile(int to, int from, off_t *at, size_t count) {
     struct fs_call call;
-    struct ip_socket *s = ip_begin(to, &call);
-    if (!s) return real.sendfile(to, from, at, count);
+    struct ip_socket *s = begin_sending(to, &call, count, 0);
+    if (!s) return ip_end_kernel(&call, real.sendfile(to, from, at, count));
     return ip_end_with(s, &call, send_file(s, from, at, count));
 }
 ssize_t sendfile64(int to, int from, off_t *at, size_t count) __attribute__((alias("sendfile")));

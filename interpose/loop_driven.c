@@ -11,8 +11,9 @@ struct fs_connection *fs_libc_drive(int fd) {
     ip_lock();
     struct ip_socket *s = ip_socket_at(fd);
     if (!s && ip_load_relaxed(&ip_activity) == IP_CLAIMING) s = ip_adopt_connected(fd);
-    if (s && s->opened && s->under_way) { /* the loop knows that it is not any more */
-        s->under_way = 0;
+    if (s) ip_open(s);
+    if (s && s->opened && ip_load_relaxed(&s->under_way)) { /* the loop knows that it is not any more */
+        ip_store_relaxed(&s->under_way, 0);
         fs_path_connected(ip_conn(s));
     }
     /* (One that was used as a socket and has moved goes on being one: the calls of the loop's own transport are served.) */
@@ -67,8 +68,12 @@ void fs_libc_reset(struct fs_connection *c) {
 }
 
 struct fs_connection *fs_libc_look(int fd) {
+    ip_lock();
     struct ip_socket *s = ip_socket_at(fd);
-    return s && s->opened ? ip_conn(s) : NULL;
+    if (s) ip_open(s);
+    struct fs_connection *c = s && s->opened ? ip_conn(s) : NULL;
+    ip_unlock();
+    return c;
 }
 
 /* ---- the fallback ------------------------------------------------------------------------------------------------------- */

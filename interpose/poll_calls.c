@@ -4,6 +4,7 @@
 #include "interpose.h"
 
 enum { FEW = 256 }; /* descriptors of a call that need no memory beyond the stack */
+#define TICK ((int64_t)10000000) /* ns at most, of the kernels that there are */
 
 static pthread_key_t poller_key; /* a thread's poller, for poll and select */
 static int has_key;
@@ -109,9 +110,52 @@ static void expose_epoll(int fd) {
     ip_unlock();
 }
 
+/* Where the kernel has the registration of a socket as the program has made it, or NULL. With the lock. */
+static struct ip_epoll *where_registered(const struct ip_socket *s) {
+    struct ip_epoll *e = s->registered.in;
+    return e && s->registered.version == e->version ? e : NULL;
+}
+
+int ip_register(struct ip_socket *s) {
+    struct ip_epoll *e = where_registered(s);
+    struct epoll_event event = {.events = s->registered.events, .data.u64 = s->registered.data};
+    int failed = -ENOMEM;
+    if (!e) return 0;
+    struct fs_poller *p = event.events & EPOLLEXCLUSIVE ? NULL : poller_for(e, &failed); /* (such a registration can never be changed) */
+    if (p) failed = fs_poller_ctl(p, EPOLL_CTL_MOD, s->registered.fd, fs_pollable_of(ip_conn(s)), &event);
+    if (!failed) s->registered.in = NULL;
+    return failed;
+}
+
+/* The events of a registration that the kernel can have as the program makes it. (A single shot may have been told, or not, when the socket
+ * becomes a connection.) With the lock. */
+static int is_plain(const struct ip_socket *s, const struct epoll_event *event) {
+    return event && !(event->events & EPOLLONESHOT) && (!(event->events & EPOLLEXCLUSIVE) || ip_is(&s->thing, IP_SOCKET)) &&
+           !fs_is_poller_data(event->data.u64);
+}
+
+/* As long as a socket is no connection of the core's, one registration of it is the kernel's alone: most connections of some services end
+ * before it has to be more. Returns true with the result in `*done`; or false: it is not for this one. */
+static int control_in_kernel(struct ip_epoll *e, struct ip_socket *s, int epoll, int what, int fd, struct epoll_event *event, int *done) {
+    if (s->opened) return 0;
+    ip_lock();
+    struct ip_epoll *in = where_registered(s);
+    int is_alone = !s->opened && ip_socket_at(fd) == s && s->thing.numbers == 1;
+    int plain = is_alone && in == (what == EPOLL_CTL_ADD ? NULL : e) && (what == EPOLL_CTL_DEL || is_plain(s, event));
+    if (plain) {
+        *done = real.epoll_ctl(epoll, what, fd, event);
+        if (*done == 0 && what == EPOLL_CTL_DEL) s->registered.in = NULL;
+        else if (*done == 0) s->registered = (struct ip_registration){e, e->version, fd, event->events, event->data.u64};
+    } else if (is_alone && in == e && what == EPOLL_CTL_MOD) {
+        ip_register(s); /* it has to be a member */
+    }
+    ip_unlock();
+    return plain;
+}
+
 int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
     struct ip_epoll *e = ip_epoll_at(epoll);
-    int failed = -ENOMEM;
+    int failed = -ENOMEM, done;
     if (what == EPOLL_CTL_ADD) expose_epoll(fd);
     if (!e) {
         ip_leave_number(fd); /* an instance that we do not know: the kernel tells of it alone */
@@ -120,11 +164,19 @@ int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
     struct ip_socket *s = ip_socket_at(fd);
     struct fs_poller *p = poller_of(e);
     if (!p && !s && !(what != EPOLL_CTL_DEL && event && fs_is_poller_data(event->data.u64))) return real.epoll_ctl(epoll, what, fd, event);
+    if (s && control_in_kernel(e, s, epoll, what, fd, event, &done)) return done;
     ip_enter();
     if (!p) p = poller_for(e, &failed);
-    int done = p ? fs_poller_ctl(p, what, fd, s ? fs_pollable_of(ip_conn(s)) : NULL, event) : failed;
+    done = p ? fs_poller_ctl(p, what, fd, s ? fs_pollable_of(ip_conn(s)) : NULL, event) : failed;
     ip_leave();
     return result_of(done);
+}
+
+/* The monotonic time at the last tick, ns: most waits never need to know how long they took. */
+static int64_t recently(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* The wait by the program's own call, where the kernel alone has something to tell. Returns true with the result in `*done`; or false: the wait
@@ -136,7 +188,7 @@ static int wait_in_kernel(struct fs_poller *p, int epoll, struct epoll_event *ev
     int begun = most > 0 && whole_ms && fs_poller_begin_kernel_wait(p, sleeps);
     ip_leave();
     if (!begun) return 0;
-    int64_t began = *patience > 0 ? ip_now() : 0;
+    int64_t began = *patience > 0 ? recently() : 0;
     int got = mask ? real.epoll_pwait(epoll, events, most, milliseconds, mask) : real.epoll_wait(epoll, events, most, milliseconds);
     int error = errno;
     ip_enter();
@@ -144,7 +196,7 @@ static int wait_in_kernel(struct fs_poller *p, int epoll, struct epoll_event *ev
     ip_leave();
     errno = error;
     if (*done || !got) return 1;
-    if (*patience > 0) *patience = IP_MAX(*patience - (ip_now() - began), 0);
+    if (*patience > 0) *patience = IP_MIN(*patience, IP_MAX(*patience - (recently() - began - TICK), 0)); /* never too early */
     return 0;
 }
 
@@ -229,6 +281,7 @@ static int poll_named(struct pollfd *fds, nfds_t count, int64_t patience, const 
     }
     for (nfds_t i = count; i-- > 0;)
         if (of->sockets[i]) ip_end(of->sockets[i], &of->calls[i]);
+        else ip_end_kernel(&of->calls[i], 0);
     return done;
 }
 

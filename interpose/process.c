@@ -38,12 +38,22 @@ int ip_ask_process(void) { return getpid() == own_process; }
 
 static int forking; /* a fork of which this front end has heard. Between its handlers the lock is held */
 
+/* (The child has a copy of what this process alone knows of an early connection.) */
+static void make_known(struct ip_socket *s) {
+    ip_open(s);
+    ip_register(s);
+}
+
 static void before(int bare) {
     if (!ip_is_active()) return;
     ip_lock();
     forking = ip_is_active();
-    if (!forking) ip_unlock(); /* its end came first */
-    else fs_fork_prepare(bare);
+    if (!forking) { /* its end came first */
+        ip_unlock();
+        return;
+    }
+    ip_each_socket(make_known);
+    fs_fork_prepare(bare);
 }
 
 static void before_fork(void) { before(0); }
@@ -66,6 +76,7 @@ static void in_parent(int bare) {
 
 static void start_over(struct ip_socket *s) {
     struct fs_call call;
+    ip_store_relaxed(&s->inside, 0); /* those of threads that are not here */
     if (!s->opened) return;
     if (ip_hold(s, &call)) ip_end(s, &call); /* one that waited for calls of other threads to be closed ends with this */
     if (s->opened) fs_fork_restart(ip_conn(s));
@@ -274,7 +285,7 @@ FILE *popen(const char *command, const char *mode) {
 /* ---- filters of system calls ------------------------------------------------------------------------------------------------ */
 
 static void leave_for_good(struct ip_socket *s) {
-    if (!s->opened || !ip_leave_ring(s)) return;
+    if (ip_is(&s->thing, IP_SOCKET) || !ip_leave_ring(s)) return;
     let_go_of_closed(s);
     ip_settle(s);
 }

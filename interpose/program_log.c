@@ -38,6 +38,7 @@ static struct fs_libc_path path_of(const struct ip_socket *s) {
 int fs_libc_path(int fd, struct fs_libc_path *path) {
     ip_lock();
     struct ip_socket *s = ip_socket_at(fd);
+    if (s) ip_open(s);
     int open = s && s->opened;
     if (open) *path = path_of(s);
     ip_unlock();
@@ -47,6 +48,7 @@ int fs_libc_path(int fd, struct fs_libc_path *path) {
 static struct { struct fs_libc_connection *list; int room, count; } asked; /* with the lock */
 
 static void add(struct ip_socket *s) {
+    ip_open(s);
     if (!s->opened || fs_is(ip_conn(s), FS_IS_CLOSED)) return;
     if (asked.count < asked.room) {
         struct fs_libc_connection *told = &asked.list[asked.count];

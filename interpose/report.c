@@ -124,6 +124,7 @@ static struct line ended;
 static int listed;
 
 static void list_open(struct ip_socket *s) {
+    ip_open(s);
     if (!s->opened || fs_is(ip_conn(s), FS_IS_CLOSED) || ended.length > sizeof ended.text - 512) return;
     size_t before = ended.length;
     add(&ended, "%s{", listed ? ", " : "");

@@ -148,8 +148,6 @@ int64_t ip_receive(struct ip_socket *s, void *into, size_t room, int flags) {
 
 /* ---- sending ------------------------------------------------------------------------------------------------------ */
 
-enum { STRIDE = 262144 }; /* bytes of a long send between two looks at whether the connection may move */
-
 static int64_t post(struct ip_socket *s, const struct wait *w, const char *data, size_t length, int flags, int *asleep) {
     *asleep = !(flags & MSG_OOB) && sleeps_in_kernel(s);
     return *asleep ? send_asleep(s, w, data, length, flags) : fs_try_send(ip_conn(s), data, length, flags | FS_POLLS_FIRST);
@@ -160,7 +158,7 @@ static int64_t send_on(struct ip_socket *s, const char *data, size_t length, int
     struct wait w = begin_wait(FS_SEND, 1);
     int asleep;
     for (;;) {
-        size_t rest = length - sent, piece = fs_is(ip_conn(s), FS_IS_SENDING_RING) || flags & MSG_OOB ? rest : IP_MIN(rest, (size_t)STRIDE);
+        size_t rest = length - sent, piece = fs_is(ip_conn(s), FS_IS_SENDING_RING) || flags & MSG_OOB ? rest : IP_MIN(rest, (size_t)IP_STRIDE);
         if (piece < rest && !fs_is(ip_conn(s), FS_IS_ATTACHED) && fs_timeout_option(ip_conn(s), FS_SEND) >= 0) piece = rest;
         int64_t part = post(s, &w, data + sent, piece, flags, &asleep);
         if (part == -EINPROGRESS) continue;

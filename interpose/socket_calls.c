@@ -70,10 +70,7 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
     if ((!failed || error == EINPROGRESS || error == EINTR) && to && (to->sa_family == AF_INET || to->sa_family == AF_INET6) &&
         ip_is_own_process()) {
         ip_lock();
-        if (ip_socket_at(fd) == s) {
-            ip_connected(s, fd, failed != 0, ip_sessions_with(port_of(to)));
-            if (s->opened) fs_note_peer(ip_conn(s), to, size);
-        }
+        if (ip_socket_at(fd) == s) ip_connected(s, fd, failed != 0, ip_sessions_with(port_of(to)));
         ip_unlock();
     }
     errno = error;
@@ -82,7 +79,6 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
 
 int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     struct ip_socket *listener = ip_socket_at(fd);
-    socklen_t room = peer && size ? *size : 0;
     int made = real.accept4(fd, peer, size, flags);
     if (ip_unlikely(made < 0) && ip_give_back()) made = real.accept4(fd, peer, size, flags);
     if (made < 0 || !ip_is_claiming() || (!listener && !ip_is_taking()) || !ip_is_own_process()) return made;
@@ -95,7 +91,6 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     if (ip_unlikely(!listener) && !ip_thing_at(fd)) adopt(fd, 0); /* it came from another program, or was passed on */
     struct ip_socket *s = adopt(made, (flags & SOCK_NONBLOCK) != 0);
     if (s) ip_connected(s, made, 0, ip_sessions_of_listener(fd));
-    if (s && s->opened && room) fs_note_peer(ip_conn(s), peer, IP_MIN(room, *size));
     ip_unlock();
     errno = error;
     return made;
@@ -145,10 +140,22 @@ void closefrom(int first) {
     else real.closefrom(first);
 }
 
+/* Notes it for the time when the connection is not early any more, and returns true; false: it is not early. */
+static int shut_early(int fd, int how) {
+    struct ip_socket *s = ip_socket_at(fd);
+    if (!s || !ip_is(&s->thing, IP_EARLY) || how < SHUT_RD || how > SHUT_RDWR || !ip_is_own_process()) return 0;
+    ip_lock();
+    int is_early = ip_socket_at(fd) == s && ip_is(&s->thing, IP_EARLY);
+    if (is_early) s->shut |= how == SHUT_RDWR ? 3 : how == SHUT_RD ? 1 : 2;
+    ip_unlock();
+    return is_early;
+}
+
 int shutdown(int fd, int how) {
     struct fs_call call;
+    if (shut_early(fd, how)) return real.shutdown(fd, how);
     struct ip_socket *s = ip_begin(fd, &call);
-    if (!s) return real.shutdown(fd, how);
+    if (!s) return (int)ip_end_kernel(&call, real.shutdown(fd, how));
     int stood = 0;
     if (how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR)
         while ((stood = fs_conn_shutdown(ip_conn(s), how != SHUT_WR, how != SHUT_RD)) == -EINTR) {}

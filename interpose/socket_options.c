@@ -36,9 +36,12 @@ static int needs_kernel(int level, int option, int value) {
 int setsockopt(int fd, int level, int option, const void *value, socklen_t size) {
     struct fs_call call;
     int number = 0;
-    struct ip_socket *s = ip_begin(fd, &call);
-    if (!s) return real.setsockopt(fd, level, option, value, size);
+    struct ip_socket *s = ip_socket_at(fd);
+    if (!s || ip_is(&s->thing, IP_SOCKET)) return real.setsockopt(fd, level, option, value, size);
     if (value && size >= sizeof number) memcpy(&number, value, sizeof number);
+    if (needs_kernel(level, option, number)) ip_open_number(fd);
+    s = ip_is(&s->thing, IP_CONNECTION) ? ip_begin(fd, &call) : NULL; /* (when an early one is opened, the core asks the kernel) */
+    if (!s) return real.setsockopt(fd, level, option, value, size);
     if (needs_kernel(level, option, number)) ip_leave_ring_for(s, FS_REASON_OPTION, NULL);
     int done = real.setsockopt(fd, level, option, value, size) ? -errno : 0;
     /* (The ring goes on with the limit that it had if a process that is stopped has its lock: the kernel's call waits for nobody, and
@@ -56,7 +59,8 @@ int ioctl(int fd, unsigned long what, ...) {
     struct ip_socket *s = ip_socket_at(fd);
     if (s && what == FIOASYNC && argument && *(int *)argument) ip_leave_ring(s); /* SIGIO is the kernel's to send */
     struct fs_call call;
-    struct ip_socket *served = what == FIONREAD || what == SIOCOUTQ || what == SIOCATMARK ? ip_begin(fd, &call) : NULL;
+    int asks = what == FIONREAD || what == SIOCOUTQ || what == SIOCATMARK;
+    struct ip_socket *served = s && asks && ip_is(&s->thing, IP_CONNECTION) ? ip_begin(fd, &call) : NULL;
     if (served) {
         int64_t unread = what == SIOCOUTQ ? -1 : fs_unread(ip_conn(served));
         /* (What the ring has of what was sent is the peer's to read already. An urgent byte comes behind all that is in the ring.) */

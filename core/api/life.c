@@ -5,6 +5,7 @@
 
 #include "conn/open_close.h"
 #include "conn/state.h"
+#include "process/conn_table.h"
 
 /* What the public header's inline functions read. */
 #define FS_SAME(head, field, whole, same) _Static_assert(offsetof(struct head, field) == offsetof(struct whole, same), "as the header has it")
@@ -28,12 +29,32 @@ size_t fs_conn_size(void) { return (sizeof(struct fs_whole) + 63) & ~(size_t)63;
 struct fs_connection *fs_conn_init(void *memory) {
     struct fs_whole *w = memory;
     fs_note_not_open(&w->c);
+    w->c.place = -1; /* 0 would be another connection's */
     memset(&w->path, 0, sizeof *w - offsetof(struct fs_whole, path));
     return &w->c;
 }
 
+void fs_early_begin(struct fs_connection *c, int fd) {
+    fs_store_relaxed(&c->fd, (uint32_t)fd);
+    c->inode = 0;
+    c->place = fs_table_add(0, fd);
+}
+
+int fs_early_operate(struct fs_connection *c) {
+    struct fs_path *path = &fs_whole_of(c)->path;
+    if (fs_operations(path) + 1 >= fs_next_step(path)) return 1;
+    fs_count(&path->operations, 1);
+    return 0;
+}
+
+void fs_early_end(struct fs_connection *c) {
+    struct fs_whole *w = fs_whole_of(c);
+    fs_table_remove(&c->place);
+    if (w->service) fs_note_session(w->service, fs_operations(&w->path), FS_NOT_SEARCHED, 0, 0);
+}
+
 int fs_conn_begin(struct fs_connection *c, int fd, uint64_t inode) {
-    if (fs_conn_open(c, fd, inode) < 0) {
+    if (fs_conn_open(c, fd, inode, c->place < 0 ? fs_table_add(inode, fd) : c->place) < 0) {
         fs_conn_discard(c, &fs_totals);
         fs_note_not_open(c);
         return -ENOMEM;

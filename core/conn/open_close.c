@@ -17,12 +17,12 @@
 
 /* ---- the beginning ------------------------------------------------------------------------------------------- */
 
-int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode) {
+int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode, int place) {
     size_t life = offsetof(struct fs_connection, is.life), behind = life + sizeof c->is.life;
     memset(c, 0, life); /* `life` keeps its value until the rest is complete: fs_note_not_open */
     memset((char *)c + behind, 0, sizeof *c - behind);
     fs_store_relaxed(&c->fd, (uint32_t)fd);
-    c->place = -1; /* 0 would be another connection's */
+    c->place = place;
     c->inode = inode;
     fs_store_relaxed(&c->number, (uint32_t)fd);
     fs_store_relaxed(&c->receive_timeout, (uint64_t)FS_NOT_ASKED);
@@ -30,7 +30,6 @@ int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode) {
     fs_spin_stats_init(&c->stats);
     struct fs_shared_side *own = fs_side_new();
     fs_store_relaxed(&c->own, own);
-    if (own) c->place = fs_table_add(inode, fd);
     fs_note_open(c);
     return own ? 0 : -ENOMEM;
 }
@@ -41,8 +40,8 @@ int fs_conn_identify(struct fs_connection *c) {
 }
 
 void fs_conn_discard(struct fs_connection *c, struct fs_counters *totals) {
-    if (!fs_own(c)) return; /* before it had a side */
     fs_table_remove(&c->place);
+    if (!fs_own(c)) return; /* before it had a side */
     if (!fs_has_ended(c)) {
         fs_add_counters(totals, &c->ring.count, 1);
         fs_unregister_holder(fs_own(c));

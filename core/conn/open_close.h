@@ -5,9 +5,10 @@
 
 #include "conn/connection.h"
 
-/* Opens a connection on kernel TCP for the descriptor `fd`, whose inode is `inode` (fs_inode(fd); 0: fs_conn_identify asks later).
- * Returns 0 or -ENOMEM. Writes all of `c` before anything can fail, so that fs_conn_discard may follow in any case. */
-int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode);
+/* Opens a connection on kernel TCP for the descriptor `fd`, whose inode is `inode` (fs_inode(fd); 0: fs_conn_identify asks later),
+ * and which has that place in the connection table (-1: none). Returns 0 or -ENOMEM. Writes all of `c` before anything can fail, so that
+ * fs_conn_discard may follow in any case. */
+int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode, int place);
 
 /* Frees this process's resources, and adds the counters to `totals` unless the connection has ended. Sends no FIN. `c` may be a
  * connection that could not be opened, or zeroed memory. */

@@ -43,15 +43,6 @@ void fs_note_wait(struct fs_connection *c, int64_t began, int spun, int paid) {
     fs_spin_stats_update(fs_spin_stats_of(c), &c->ring.count, began, spun, paid);
 }
 
-void fs_note_peer(struct fs_connection *c, const struct sockaddr *address, socklen_t size) {
-    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)address;
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)address;
-    int here = 0;
-    if (size >= sizeof *four && address->sa_family == AF_INET) here = (ntohl(four->sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
-    if (size >= sizeof *six && address->sa_family == AF_INET6) here = IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
-    if (here) fs_store_relaxed(&c->locality, FS_HERE);
-}
-
 int fs_peer_is_local(struct fs_connection *c) {
     unsigned char here[16], there[16];
     int port;

@@ -113,6 +113,14 @@ size_t fs_conn_size(void);
  * which is at the memory's beginning. [any] */
 struct fs_connection *fs_conn_init(void *memory);
 
+/* An early connection has made too few operations to look for its peer, and most connections of some services end before that. So no more is
+ * kept of it than its number and how many operations it has made: no call is inside, nobody is told what becomes of it, and its calls are the
+ * kernel's. fs_path_begin follows fs_early_begin. Each operation: fs_early_operate returns true if fs_conn_begin is due, with this number,
+ * and does not count the operation then. An end before that: fs_early_end. [host lock; fs_early_operate: any] */
+void fs_early_begin(struct fs_connection *c, int fd);
+int fs_early_operate(struct fs_connection *c);
+void fs_early_end(struct fs_connection *c);
+
 /* Opens a connection on kernel TCP for the descriptor `fd`, whose inode is `inode` (0: asked for when it is needed). Returns 0; or -ENOMEM,
  * and it is not open. [host lock] */
 int fs_conn_begin(struct fs_connection *c, int fd, uint64_t inode);
@@ -187,16 +195,13 @@ struct fs_session_stats {
     int64_t later;                         /* operations before which no session looks for its peer; 0: as the settings say */
 };
 
-/* The path of a connection that is open: it looks for its peer after `operations` more operations, or later if moves have not paid for
+/* The path of a connection that is early or open: it looks for its peer after `operations` more operations, or later if moves have not paid for
  * `service` (NULL: unknown). `connecting`: a non-blocking connect is under way, and all that begins when it is over. [host lock] */
 void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting);
 
 /* That connect is over, as the front end has seen by a call that succeeded. No effect if it was known. The kernel is asked only when the
  * connection would look for its peer. [host lock] */
 void fs_path_connected(struct fs_connection *c);
-
-/* The peer's address is known: one that is local by itself saves a question to the kernel at the first wait. [any] */
-void fs_note_peer(struct fs_connection *c, const struct sockaddr *address, socklen_t size);
 
 /* Counts an operation of the program, while that matters. Returns true if a step is due. [inside] */
 int fs_count_operation(struct fs_connection *c);

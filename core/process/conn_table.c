@@ -42,29 +42,29 @@ int fs_table_add(uint64_t inode, int fd) {
             table[slot / PAGE] = fs_system.calloc(PAGE, sizeof(fs_word64));
             if (!table[slot / PAGE]) return -1;
         }
-        fs_store_sc(entry(slot), 0);
+        fs_store_relaxed(entry(slot), 0);
         /* SYNC: conn table - pairs with fs_table_read: the page is there before its first entry counts. */
         fs_store_release(&length, (uint32_t)slot + 1);
     }
-    fs_store_sc(entry(slot), word_of(named(inode, fd), 0));
+    fs_store_relaxed(entry(slot), word_of(named(inode, fd), 0));
     return slot;
 }
 
 void fs_table_remove(int *slot) {
     if (*slot < 0) return;
-    fs_store_sc(entry(*slot), word_of((uint64_t)(first_free < 0 ? SLOTS : first_free), FS_TABLE_FREE));
+    fs_store_relaxed(entry(*slot), word_of((uint64_t)(first_free < 0 ? SLOTS : first_free), FS_TABLE_FREE));
     first_free = *slot;
     *slot = -1;
 }
 
 void fs_table_update(int slot, uint64_t inode, int fd, uint32_t reason) {
-    if (slot >= 0) fs_store_sc(entry(slot), word_of(named(inode, fd), reason));
+    if (slot >= 0) fs_store_relaxed(entry(slot), word_of(named(inode, fd), reason));
 }
 
 int fs_table_read(uint32_t slot, uint64_t *word) {
     /* SYNC: conn table - pairs with fs_table_add. */
     if (slot >= fs_load_acquire(&length)) return 0;
-    uint64_t said = fs_load_sc(entry((int)slot));
+    uint64_t said = fs_load_relaxed(entry((int)slot));
     /* (If the number was closed just now, there is no such socket, or it is one that is listed too.) */
     if (said >> 56 != FS_TABLE_FREE && said & BY_NUMBER) said = word_of(fs_socket_inode((int)(said & 0xffffffff)), said >> 56);
     *word = said;

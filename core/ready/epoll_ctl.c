@@ -339,6 +339,8 @@ static void hand_over(struct fs_member *m, struct fs_connection *c) {
 
 void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
     struct fs_member *next;
+    /* (Relaxed: who adds one while the number is closed may as well come too late.) */
+    if (!fs_load_relaxed(&it->members) && !fs_load_relaxed(&it->c)) return;
     pthread_mutex_lock(&it->lock);
     struct fs_connection *c = fs_load_relaxed(&it->c);
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = next) {

@@ -89,5 +89,13 @@ void exits(int a, int b);
 void renamed(int a, int b);
 void shares(int a, int b);
 void filters(int a, int b);
+void early_registered(int a, int b);
+void early_instances(int a, int b);
+void early_connects(int a, int b);
+void early_shut(int a, int b);
+void early_urgent(int a, int b);
+void early_threads(int a, int b);
+void early_closed(int a, int b);
+void early_forked(int a, int b);
 
 #endif

@@ -151,7 +151,7 @@ static struct fs_counters run_round(uint64_t *random) {
         *end = (struct end){.peer = &ends[!i], .number = i, .map = &map,
                             .largest = 1 + below(random, LARGEST),
                             .seed = {next_random(random), next_random(random)}};
-        check(fs_conn_open(&end->c, fds[i], fs_inode(fds[i])) == 0, "no connection");
+        check(fs_conn_open(&end->c, fds[i], fs_inode(fds[i]), -1) == 0, "no connection");
     }
     drop_front();
     for (int i = 0; i < 2; i++) pthread_create(&ends[i].sender, NULL, send_stream, &ends[i]);
@@ -193,7 +193,7 @@ static void break_pipe(void) {
     format_region(&map, 4, 1024);
     connect_pair(fds);
     take_front();
-    check(fs_conn_open(&end.c, fds[0], fs_inode(fds[0])) == 0, "no connection");
+    check(fs_conn_open(&end.c, fds[0], fs_inode(fds[0]), -1) == 0, "no connection");
     drop_front();
     attach(&end);
     fs_set_linger_zero(fds[1]);
@@ -228,7 +228,7 @@ static void sleep_late(int attaches) {
     format_region(&map, 4, 1024);
     connect_pair(fds);
     take_front();
-    check(fs_conn_open(&end.c, fds[0], fs_inode(fds[0])) == 0, "no connection");
+    check(fs_conn_open(&end.c, fds[0], fs_inode(fds[0]), -1) == 0, "no connection");
     drop_front();
     if (attaches) attach(&end);
     enter(&end, &call);

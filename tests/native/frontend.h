@@ -16,6 +16,7 @@
 #include "control/control_thread.h"
 #include "conn/side_lock.h"
 #include "process/atfork.h"
+#include "process/conn_table.h"
 #include "process/holder_count.h"
 
 struct end {
@@ -110,7 +111,7 @@ static inline int wait_for(struct end *e, int what, int64_t deadline, int alone)
 /* `fd` is the end's from here on. 0 or -errno, and it is closed then. */
 static int open_end(struct end *e, int fd) {
     enter(e);
-    int failed = fs_conn_open(&e->c, fd, fs_inode(fd));
+    int failed = fs_conn_open(&e->c, fd, fs_inode(fd), fs_table_add(fs_inode(fd), fd));
     if (failed) {
         fs_conn_discard(&e->c, &e->totals);
         close(fd);

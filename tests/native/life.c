@@ -143,7 +143,7 @@ static void *keep(void *argument) {
 static int open_one(void) {
     int fd = eventfd(0, EFD_CLOEXEC); /* (nothing is sent on it) */
     the = calloc(1, sizeof *the);
-    check(the && fd >= 0 && fs_conn_open(&the->c, fd, 1) == 0, "no connection");
+    check(the && fd >= 0 && fs_conn_open(&the->c, fd, 1, -1) == 0, "no connection");
     return fd;
 }
 
