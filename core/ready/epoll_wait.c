@@ -16,7 +16,7 @@ struct wait {
     struct fs_told told;
     const sigset_t *mask;
     int64_t began, now, deadline; /* monotonic ns; `deadline` negative: none */
-    int64_t budget;               /* of polling; negative: not known yet */
+    int64_t budget, spun;         /* of polling; negative: not known yet; and what it has taken since the last sleep */
     int polled, uncertain, vain;
 };
 
@@ -72,7 +72,7 @@ static int polls(struct wait *w) {
         ask_kernel(w, 0);
         if (w->told.count || w->told.changed) return 1;
     }
-    fs_members_spin(p, w->now + FS_MIN(FS_SLICE, w->budget - spent));
+    fs_members_spin(p, w->now + FS_MIN(FS_SLICE, w->budget - spent), &w->spun);
     w->now = fs_now();
     return 1;
 }
@@ -81,6 +81,7 @@ static int polls(struct wait *w) {
 static int sleep_in_kernel(struct wait *w) {
     struct fs_poller *p = w->p;
     int64_t rest = w->deadline < 0 ? -1 : FS_MAX(w->deadline - w->now, 0), cap = -1;
+    fs_spun_in_vain(&w->spun);
     if (p->set) {
         if (p->hot) fs_members_check(p, &w->told, FS_TELL_SLEEP);
         if (w->told.count) return 0;

@@ -89,19 +89,13 @@ int64_t fs_loop_budget(struct fs_poller *p, int64_t now) {
     }
     int64_t left = p->quiet_since + p->budget - now;
     if (left > 0) return left;
-    fs_count(&fs_poller_totals.poll_unpaid_ns, (uint64_t)p->spun);
-    p->spun = 0;
+    fs_spun_in_vain(&p->spun);
     return 0;
 }
 
 int fs_loop_polls(struct fs_poller *p, int64_t now) { return fs_spin_budget(&p->stats, now, fs_last_peer_cpu) > 0; }
 
-int fs_loop_spin(struct fs_poller *p, int64_t until) {
-    int64_t began = fs_now();
-    int found = fs_members_spin(p, until);
-    p->spun += FS_MIN(fs_now(), until) - began;
-    return found;
-}
+int fs_loop_spin(struct fs_poller *p, int64_t until) { return fs_members_spin(p, until, &p->spun); }
 
 int fs_loop_arm(struct fs_poller *p) {
     struct fs_told nothing = {0};

@@ -21,7 +21,7 @@ static int has_hint(struct fs_poller *p) {
     return any;
 }
 
-int fs_spin_on(const struct fs_spun *s, struct fs_poller *hinted, int64_t until) {
+int fs_spin_on(const struct fs_spun *s, struct fs_poller *hinted, int64_t until, int64_t *spent) {
     int found = 0;
     int64_t began = fs_now(), now = began;
     do {
@@ -35,11 +35,18 @@ int fs_spin_on(const struct fs_spun *s, struct fs_poller *hinted, int64_t until)
         if (shares && !found && !fs_yield_to_peer(now)) break;
     } while (!found && (now = fs_now()) < until);
     for (int i = 0; i < s->count; i++) fs_publish_cpu(s->c[i]);
-    fs_count(&fs_poller_totals.poll_ns, (uint64_t)(FS_MIN(now, until) - began));
+    int64_t took = FS_MIN(now, until) - began;
+    fs_count(&fs_poller_totals.poll_ns, (uint64_t)took);
+    *spent += took;
     return found;
 }
 
-int fs_members_spin(struct fs_poller *p, int64_t until) {
+void fs_spun_in_vain(int64_t *spent) {
+    fs_count(&fs_poller_totals.poll_unpaid_ns, (uint64_t)*spent);
+    *spent = 0;
+}
+
+int fs_members_spin(struct fs_poller *p, int64_t until, int64_t *spent) {
     struct fs_call calls[FS_SPUN];
     struct fs_spun s = {.count = 0};
     for (struct fs_member *m = p->first; m && s.count < FS_SPUN; m = m->after) {
@@ -47,7 +54,7 @@ int fs_members_spin(struct fs_poller *p, int64_t until) {
         if (c && m->enabled && fs_is_attached(c) && fs_call_enter(c, &calls[s.count])) fs_spun_add(&s, c, m->events);
     }
     fs_unlock_poller(p);
-    int found = fs_spin_on(&s, p, until);
+    int found = fs_spin_on(&s, p, until, spent);
     for (int i = s.count; i-- > 0;) fs_end_poller_call(s.c[i], &calls[i]);
     fs_lock_poller(p);
     return found;

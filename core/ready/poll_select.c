@@ -18,7 +18,7 @@ struct polling {
     struct fs_pollable *const *its;
     nfds_t count;
     const sigset_t *mask;
-    int64_t began, now, deadline, budget, cap;
+    int64_t began, now, deadline, budget, spun, cap;
     int polled, uncertain, vain, common;
 };
 
@@ -154,7 +154,7 @@ static void spin(struct polling *w, int64_t until) {
         struct fs_connection *c = on_ring(w, i);
         if (c) fs_spun_add(&s, c, (unsigned short)w->fds[i].events);
     }
-    if (s.count) fs_spin_on(&s, NULL, until);
+    if (s.count) fs_spin_on(&s, NULL, until, &w->spun);
 }
 
 /* Whether to go on polling: 0: sleep. `rings`: how many of the descriptors are on the ring. A wait for one such connection polls as a receive on
@@ -197,6 +197,7 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
                 if (w->now - p->asked < FS_SLICE) continue;
             } else {
                 sleeps = 1;
+                fs_spun_in_vain(&w->spun);
                 if (joined && arm_all(w)) {
                     wake_up(w);
                     if (!w->uncertain++) continue;

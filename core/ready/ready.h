@@ -77,7 +77,7 @@ struct fs_poller_host {
 };
 extern struct fs_poller_host fs_poller_host;
 
-/* What waits have counted: poll_ns, polls_paid, polls_unpaid. */
+/* What waits have counted: poll_ns, poll_unpaid_ns, polls_paid, polls_unpaid. */
 extern struct fs_counters fs_poller_totals;
 
 /* Once in a process, before its first poller: draws the range of our data. A forked child keeps it. */

@@ -1,5 +1,8 @@
 """The statistics: frozen, and they add up."""
 
+import select
+from collections.abc import Callable
+
 import attrs
 import pytest
 from harness.hostile_peer import hostile
@@ -81,6 +84,24 @@ def test_peeked_bytes_count_once():
             assert far.recv(50, socket.MSG_PEEK) == b"x" * 50
         assert read_exactly(far, 100) == b"x" * 100
         assert since.bytes_received == 100
+
+
+@pytest.mark.parametrize("way", ["poll", "select", "epoll"])
+def test_time_that_a_wait_for_several_polls_in_vain(way: str):
+    with make_pair("ring") as pair, make_pair("ring") as other, select.epoll() as instance:
+        poll = select.poll()
+        for fd in (pair.far.fileno(), other.far.fileno()):
+            poll.register(fd, select.POLLIN)
+            instance.register(fd, select.EPOLLIN)
+        waits: dict[str, Callable[[], object]] = {
+            "poll": lambda: poll.poll(5),
+            "select": lambda: select.select([pair.far, other.far], [], [], 0.005)[0],
+            "epoll": lambda: instance.poll(0.005),
+        }
+        since = Since()
+        for _ in range(20):
+            assert not waits[way]()
+        assert since.poll_unpaid_ns == since.poll_ns
 
 
 def test_path_of_tells_the_directions():
