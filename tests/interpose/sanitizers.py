@@ -38,7 +38,7 @@ UNFIT = {
         "changes": "the sanitizer needs more memory than the case leaves",
         "numbers_left": "the sanitizer needs descriptors",
         **dict.fromkeys(("filtered", "filters"), "the sanitizer has a thread whose calls the filter refuses"),
-        "closed": "the program closes a descriptor that another thread reads from, which is a race of its own",
+        **dict.fromkeys(("closed", "early_closed"), "the program closes what another thread reads, a race of its own"),
         "forked_waits": "the sanitizer does not see the locks that are taken around a fork (pthread_atfork)",
         **dict.fromkeys(("leaps", "signals"), "the sanitizer puts handlers off until a call returns"),
         "exits": "the sanitizer does not know what a forked child's threads have locked",
@@ -56,7 +56,7 @@ class Session:
         self.program = folder / "conformance"
         sources = [str(path) for path in sorted((ROOT / "tests/interpose").glob("*.c"))]
         subprocess.run([COMPILER, "-O1", "-w", *sources, "-pthread", "-o", str(self.program)], check=True, timeout=110)
-        settings = config.Settings(move_after=0, _meeting_ms=20)
+        at_once, early = config.Settings(move_after=0, _meeting_ms=20), config.Settings(move_after=3)
         suppressions = ROOT / "tests/sanitizers/thread.supp"
         common = f"log_path={folder}/report exitcode=66"
         # (It would set its handlers by the library's sigaction before it has begun.)
@@ -67,12 +67,14 @@ class Session:
         if kind == "thread":
             preloaded.reverse()
         self.variables = {
-            **launch.environment(os.environ, settings, None),
+            **launch.environment(os.environ, at_once, None),
             "LD_PRELOAD": ":".join(preloaded),
             "ASAN_OPTIONS": f"{common} detect_leaks=0 allocator_may_return_null=1 handle_segv=1",
             "UBSAN_OPTIONS": "print_stacktrace=1",
             "TSAN_OPTIONS": f"{common} {none} die_after_fork=0 print_suppressions=0 suppressions={suppressions}",
         }
+
+        self.of_early = launch.environment(os.environ, early, None)
 
     def _runtime(self, name: str) -> str:
         words = [COMPILER, f"-print-file-name={name}"]
@@ -81,12 +83,12 @@ class Session:
             sys.exit(f"{COMPILER} has no {name}: install gcc's sanitizers (libtsan, libasan, libubsan)")
         return path
 
-    def command(self, *words: str) -> list[str]:
+    def command(self, *words: str, early: bool = False) -> list[str]:
+        """``early``: connections are early ones for a while."""
+        variables = self.variables | ({config.SETTINGS: self.of_early[config.SETTINGS]} if early else {})
+        below = ["env", *(f"{name}={value}" for name, value in variables.items()), *words]
         # ThreadSanitizer of older compilers does not find its way in a widely randomised address space.
-        return ["setarch", "-R", *self.below(*words)] if self.kind == "thread" else self.below(*words)
-
-    def below(self, *words: str) -> list[str]:
-        return ["env", *(f"{name}={value}" for name, value in self.variables.items()), *words]
+        return ["setarch", "-R", *below] if self.kind == "thread" else below
 
     def reports(self) -> list[str]:
         said = [path.read_text(errors="replace") for path in sorted(self.folder.glob("report*"))]
@@ -180,7 +182,7 @@ def main() -> int:
                     failed += tell(case, {"redis": redis, "nginx": nginx}[case](session))
             else:
                 expected = run([str(session.program), case])
-                got = run(session.command(str(session.program), case))
+                got = run(session.command(str(session.program), case, early=case.startswith("early")))
                 failed += tell(case, "" if got == expected else f"{got[1]}:\n{got[0]}\nbut without:\n{expected[0]}\n")
     print(f"{failed} failed" if failed else "no report")
     return int(failed > 0)
