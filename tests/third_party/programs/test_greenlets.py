@@ -22,7 +22,7 @@ def serve(listener):
 
 def use(number):
     with socket.create_connection(listener.getsockname(), timeout=10) as connection:
-        for length in (1, 1000, 20_000):
+        for length in (1, 1000, 20_000) * 5:
             connection.sendall(bytes([number]) * length)
             got = b""
             while len(got) < length:
