@@ -260,13 +260,32 @@ void fs_leave_wait(struct fs_poller *p) {
     if (last) fs_poller_end(p);
 }
 
+enum { KEPT = 32 }; /* pollers that have ended */
+
+/* A thread that is about to wait has found the poller, and may lock it only now: it finds one without members, and the kernel says of the number
+ * what it means by then. So the memory of the last ones stays. */
+static void keep_a_while(struct fs_poller *p) {
+    static fs_atomic_ptr(struct fs_poller) kept[KEPT];
+    static fs_word32 count;
+    fs_system.free(fs_exchange_sc(&kept[fs_add_sc(&count, 1) % KEPT], p));
+}
+
 void fs_poller_end(struct fs_poller *p) {
     if (leave_to_waiters(p)) return;
     fs_members_each(p, fs_member_drop);
+    fs_lock_poller(p);
     if (p->set) fs_event_set_end(p->set);
     for (uint32_t i = 1; i < p->used; i++) fs_system.free(p->slots[i]);
     fs_system.free(p->slots);
     fs_system.free(p->kernel);
     fs_system.free(p->named);
-    fs_system.free(p);
+    p->slots = NULL;
+    p->kernel = NULL;
+    p->named = NULL;
+    p->set = NULL;
+    p->used = 1;
+    p->room = p->first_free = p->most = 0;
+    p->ended = 0;
+    fs_unlock_poller(p);
+    keep_a_while(p);
 }

@@ -77,7 +77,7 @@ static const struct {
     {"data", data}, {"whole", whole}, {"messages", messages}, {"files", files}, {"urgent", urgent}, {"options", options},
     {"fills", fills}, {"copies", copies}, {"greedy", greedy}, {"ends", ends}, {"resets", resets}, {"polls", polls}, {"epolls", epolls}, {"late", late}, {"hangups", hangups},
     {"signals", signals}, {"threads", threads}, {"closed", closed}, {"closed_copies", closed_copies}, {"deaths", deaths}, {"streams", streams}, {"orphan", orphan}, {"passed", passed}, {"inherits", inherits}, {"spliced", spliced},
-    {"forks", forks}, {"forked_waits", forked_waits}, {"abandoned", abandoned}, {"forked_alone", forked_alone}, {"forked_past", forked_past}, {"programs", programs},
+    {"forks", forks}, {"forked_waits", forked_waits}, {"abandoned", abandoned}, {"closed_instances", closed_instances}, {"forked_alone", forked_alone}, {"forked_past", forked_past}, {"programs", programs},
     {"cancelled", cancelled}, {"leaps", leaps},
     {"spawns", spawns}, {"daemons", daemons}, {"changes", changes}, {"filtered", filtered}, {"numbers_left", numbers_left}, {"exits", exits}, {"renamed", renamed}, {"shares", shares},
     {"filters", filters},

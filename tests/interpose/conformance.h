@@ -59,6 +59,7 @@ void ends(int a, int b);
 void resets(int a, int b);
 void polls(int a, int b);
 void abandoned(int a, int b);
+void closed_instances(int a, int b);
 void epolls(int a, int b);
 void late(int a, int b);
 void hangups(int a, int b);

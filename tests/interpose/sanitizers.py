@@ -38,7 +38,10 @@ UNFIT = {
         "changes": "the sanitizer needs more memory than the case leaves",
         "numbers_left": "the sanitizer needs descriptors",
         **dict.fromkeys(("filtered", "filters"), "the sanitizer has a thread whose calls the filter refuses"),
-        **dict.fromkeys(("closed", "early_closed"), "the program closes what another thread reads, a race of its own"),
+        **dict.fromkeys(
+            ("closed", "early_closed", "closed_instances"),
+            "the program closes what another thread uses, a race of its own",
+        ),
         "forked_waits": "the sanitizer does not see the locks that are taken around a fork (pthread_atfork)",
         **dict.fromkeys(("leaps", "signals"), "the sanitizer puts handlers off until a call returns"),
         "exits": "the sanitizer does not know what a forked child's threads have locked",

@@ -241,6 +241,14 @@ static void *waits_shortly(void *instance) {
     return (void *)(long)epoll_wait((int)(long)instance, &told, 1, 200);
 }
 
+static void *waits_until_closed(void *instance) {
+    struct epoll_event told;
+    int got;
+    do got = epoll_wait((int)(long)instance, &told, 1, 0);
+    while (got >= 0);
+    return (void *)(long)errno;
+}
+
 /* A thread waits on an instance whose number another one closes, and gives to a file: it goes on waiting, as on the kernel's. */
 void abandoned(int a, int b) {
     struct epoll_event wanted = {.events = EPOLLIN};
@@ -261,6 +269,24 @@ void abandoned(int a, int b) {
         if (comes) SAY(read(b, &byte, 1));
         if (other) close(pipes[0]), close(pipes[1]);
     }
+}
+
+/* Two threads begin one wait after the other on an instance that is closed meanwhile. */
+void closed_instances(int a, int b) {
+    struct epoll_event wanted = {.events = EPOLLIN};
+    int wrong = 0;
+    for (int i = 0; i < 500; i++) {
+        pthread_t both[2];
+        void *why;
+        int instance = epoll_create1(0);
+        if (epoll_ctl(instance, EPOLL_CTL_ADD, b, &wanted)) abort();
+        for (int k = 0; k < 2; k++) pthread_create(&both[k], NULL, waits_until_closed, (void *)(long)instance);
+        if (i % 4 == 0) nap(1);
+        close(instance);
+        for (int k = 0; k < 2; k++) wrong += pthread_join(both[k], &why) || why != (void *)(long)EBADF;
+    }
+    SAY(wrong);
+    for (int i = 0; i < 4; i++) SAY(write(a, "x", 1));
 }
 
 /* Few numbers below the limit are free. */
