@@ -12,6 +12,7 @@
 #include "conn/state.h"
 #include "conn/side_lock.h"
 #include "os/fd_reserve.h"
+#include "process/holder_count.h"
 #include "process/fork_shared_slab.h"
 #include "transport/tcp.h"
 
@@ -26,7 +27,17 @@ int fs_close_last_fd(struct fs_connection *c, int fd) {
     return 0;
 }
 
+/* The kernel ends a connection with its last descriptor, and a hello may be on its way to the publisher with one. So the end does not wait for
+ * that, where nobody else has the connection: as close(2) does, with a reset if bytes are unread. */
+static void end_in_kernel(struct fs_connection *c) {
+    int unread = 0;
+    if (fs_count_holders(fs_own(c)) > 1) return;
+    if (fs_has_linger_zero(fs_fd(c)) || (fs_system.ioctl(fs_fd(c), FIONREAD, &unread) == 0 && unread)) fs_reset_connection(fs_fd(c));
+    else fs_system.shutdown(fs_fd(c), SHUT_RDWR);
+}
+
 void fs_conn_finish(struct fs_path *path, struct fs_connection *c, struct fs_counters *totals) {
+    if (path->state == FS_AWAITING) end_in_kernel(c);
     fs_connector_end(path);
     if (path->region_ref) fs_region_stop_requests(path->region_ref);
     fs_conn_close(c, totals);

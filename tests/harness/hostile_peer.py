@@ -240,8 +240,8 @@ class Peer:
             self.region["wakeup"] = TAKEN
         until(self.victim_consents, "the victim consents")
 
-    def await_hello(self) -> None:
-        """Publishes the name and takes the region that the victim sends there."""
+    def await_visit(self) -> None:
+        """Publishes the name until the victim has sent its hello there."""
         with KernelSocket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(self.name)
             listener.listen(1)
@@ -255,6 +255,10 @@ class Peer:
 
             until(visited, "the victim finds the name")
         self.control.settimeout(SECONDS)
+
+    def await_hello(self) -> None:
+        """Publishes the name and takes the region that the victim sends there."""
+        self.await_visit()
         data, fds, _, _ = socket.recv_fds(self.control, 100, 4)
         _, _, _, size, self.id = HELLO.unpack(data)
         memfd, tcp = fds

@@ -5,6 +5,7 @@ import gc
 import os
 import select
 import socket
+import struct
 import sys
 import threading
 import time
@@ -251,6 +252,24 @@ def test_a_name_published_late_is_found():
             assert near.recv(1) == b"!"
             assert path_of(near) == path_of(far) == "tcp"
         both_ways(near, far)
+
+
+@pytest.mark.parametrize("how", ["at rest", "unread", "linger"])
+def test_a_close_is_told_at_once_while_a_hello_is_on_its_way(how: str) -> None:
+    """The descriptor that goes along with it keeps the kernel's connection, as long as nobody has taken it."""
+    with hostile(publishes=True) as peer:
+        peer.await_visit()
+        if how == "unread":
+            peer.send(b"unread")
+            assert select.select([peer.victim], [], [], SECONDS)[0]
+        elif how == "linger":
+            peer.victim.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.victim.close()
+        if how == "at rest":
+            assert peer.tcp.recv(1) == b""
+        else:
+            with pytest.raises(ConnectionResetError):
+                peer.tcp.recv(1)
 
 
 def test_two_threads_of_a_seeker_find_one_peer(hasty):
