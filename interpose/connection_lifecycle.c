@@ -74,8 +74,8 @@ static void end_connect(struct ip_socket *s) {
     ip_unlock();
 }
 
-/* What has become of an early connection is told where it has to be known. */
-static void tell_all(struct ip_socket *s) {
+/* Tells the core, and the poller of the instance in which it is, what the program did with the connection while it was early. */
+static void catch_up(struct ip_socket *s) {
     struct fs_call call;
     if (!ip_load_relaxed(&s->under_way)) fs_path_connected(ip_conn(s));
     int failed = ip_register(s);
@@ -89,7 +89,7 @@ static void tell_all(struct ip_socket *s) {
 void ip_open(struct ip_socket *s) {
     if (!ip_is(&s->thing, IP_EARLY)) return;
     s->opened = fs_conn_begin(ip_conn(s), fs_fd(ip_conn(s)), 0) == 0;
-    if (s->opened) tell_all(s);
+    if (s->opened) catch_up(s);
     ip_settle(s);
 }
 
@@ -164,23 +164,17 @@ struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *ca
     return NULL;
 }
 
-/* (The only thread's handlers leave the count as they found it.) */
-static void count_inside(struct ip_socket *s, uint32_t by) {
-    if (ip_threaded) ip_add(&s->inside, by);
-    else ip_store_relaxed(&s->inside, ip_load_relaxed(&s->inside) + by);
-}
-
 struct ip_socket *ip_begin_early(int fd, struct ip_thing *thing, struct fs_call *call) {
     struct ip_socket *s = (struct ip_socket *)thing;
     /* SYNC: early - pairs with ip_settle and ip_take_step: who opens it stores what it is, and then looks if a call is inside; this call is
      * inside, and then looks what it is. */
-    count_inside(s, 1);
+    ip_add(&s->inside, 1);
     int is_early = ip_thing_at(fd) == thing && ip_load_sc(&thing->kind) == IP_EARLY;
     if (is_early && !fs_early_operate(ip_conn(s))) {
         call->connection = ip_conn(s);
         return NULL;
     }
-    count_inside(s, -1u);
+    ip_add(&s->inside, -1u);
     if (is_early && !ip_is_own_process()) return NULL;
     if (is_early) ip_open_number(fd);
     return ip_begin(fd, call);
@@ -190,7 +184,7 @@ void ip_end_early(struct fs_call *call, int64_t result) {
     struct ip_socket *s = ip_socket_of(call->connection);
     if (result > 0) ip_store_relaxed(&s->under_way, 0);
     /* (It is 0 already where this process was forked in a handler that has interrupted the call.) */
-    if (ip_load_relaxed(&s->inside)) count_inside(s, -1u);
+    if (ip_load_relaxed(&s->inside)) ip_add(&s->inside, -1u);
 }
 
 void ip_after_exit(struct ip_socket *s, struct fs_call *call, enum fs_exit_action after) {
@@ -281,10 +275,9 @@ void ip_forget_number(int fd) {
     errno = error;
 }
 
-static void prepare_copy(struct ip_socket *s) {
+void ip_prepare_to_share(struct ip_socket *s) {
     ip_open(s);
-    ip_register(s); /* (the kernel keeps it by its number, also when that is closed) */
-    if (s->opened) fs_conn_identify(ip_conn(s));
+    ip_register(s);
 }
 
 void ip_also_means(int fd, int made) {
@@ -292,7 +285,10 @@ void ip_also_means(int fd, int made) {
     int error = errno;
     ip_lock();
     struct ip_thing *thing = ip_is_ours(fd) ? NULL : ip_thing_at(fd); /* a copy of one of the core's is the program's */
-    if (thing && !ip_is(thing, IP_EPOLL)) prepare_copy((struct ip_socket *)thing);
+    if (thing && !ip_is(thing, IP_EPOLL)) {
+        ip_prepare_to_share((struct ip_socket *)thing);
+        if (((struct ip_socket *)thing)->opened) fs_conn_identify(ip_conn((struct ip_socket *)thing));
+    }
     if (thing || ip_is_ours(made)) ip_set_number(made, thing);
     ip_unlock();
     errno = error;

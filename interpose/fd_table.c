@@ -112,7 +112,7 @@ struct epolls {
 };
 static struct sockets *all_sockets;
 static struct epolls *all_epolls;
-static struct ip_socket *free_sockets, *left_sockets; /* left: with calls inside, at least when they were */
+static struct ip_socket *free_sockets, *left_sockets; /* left: with calls inside when their last number was closed */
 static struct ip_epoll *free_epolls;
 
 static struct ip_socket *socket_of_chunk(struct sockets *chunk, int i) {
@@ -125,7 +125,8 @@ static void *new_chunk(size_t size) {
     return made == MAP_FAILED ? NULL : made;
 }
 
-/* A call that a thread has left without an end (longjmp, cancellation) stays inside: nobody gets its record any more. */
+/* Records whose calls have ended since are free. A call that its thread has left without an end (longjmp, cancellation) never does: its record
+ * stays where it is. */
 static void collect_left(void) {
     struct ip_socket **at = &left_sockets;
     while (*at) {

@@ -299,6 +299,9 @@ void ip_open_number(int fd);
 /* The registration that the kernel has is a member of the instance's poller from now on. 0, or -errno: it cannot be. With the lock. */
 int ip_register(struct ip_socket *s);
 
+/* Another number, or a forked child, is about to have the socket too: no more of it is kept in its record alone. With the lock. */
+void ip_prepare_to_share(struct ip_socket *s);
+
 /* Takes the next step of an undecided connection, and reports it: fs_step. */
 void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result);
 

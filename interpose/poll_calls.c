@@ -4,7 +4,6 @@
 #include "interpose.h"
 
 enum { FEW = 256 }; /* descriptors of a call that need no memory beyond the stack */
-#define TICK ((int64_t)10000000) /* ns at most, of the kernels that there are */
 
 static pthread_key_t poller_key; /* a thread's poller, for poll and select */
 static int has_key;
@@ -127,7 +126,7 @@ int ip_register(struct ip_socket *s) {
     return failed;
 }
 
-/* The events of a registration that the kernel can have as the program makes it. (A single shot may have been told, or not, when the socket
+/* True if the kernel can have the registration as the program makes it. (Of a single shot nobody would know whether it was told, when the socket
  * becomes a connection.) With the lock. */
 static int is_plain(const struct ip_socket *s, const struct epoll_event *event) {
     return event && !(event->events & EPOLLONESHOT) && (!(event->events & EPOLLEXCLUSIVE) || ip_is(&s->thing, IP_SOCKET)) &&
@@ -172,13 +171,6 @@ int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
     return result_of(done);
 }
 
-/* The monotonic time at the last tick, ns: most waits never need to know how long they took. */
-static int64_t recently(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* The wait by the program's own call, where the kernel alone has something to tell. Returns true with the result in `*done`; or false: the wait
  * is still to be made, for the rest of `*patience`. */
 static int wait_in_kernel(struct fs_poller *p, int epoll, struct epoll_event *events, int most, int64_t *patience, const sigset_t *mask, int *done) {
@@ -188,7 +180,7 @@ static int wait_in_kernel(struct fs_poller *p, int epoll, struct epoll_event *ev
     int begun = most > 0 && whole_ms && fs_poller_begin_kernel_wait(p, sleeps);
     ip_leave();
     if (!begun) return 0;
-    int64_t began = *patience > 0 ? recently() : 0;
+    int64_t began = *patience > 0 ? ip_now() : 0;
     int got = mask ? real.epoll_pwait(epoll, events, most, milliseconds, mask) : real.epoll_wait(epoll, events, most, milliseconds);
     int error = errno;
     ip_enter();
@@ -196,7 +188,7 @@ static int wait_in_kernel(struct fs_poller *p, int epoll, struct epoll_event *ev
     ip_leave();
     errno = error;
     if (*done || !got) return 1;
-    if (*patience > 0) *patience = IP_MIN(*patience, IP_MAX(*patience - (recently() - began - TICK), 0)); /* never too early */
+    if (*patience > 0) *patience = IP_MAX(*patience - (ip_now() - began), 0);
     return 0;
 }
 

@@ -38,12 +38,6 @@ int ip_ask_process(void) { return getpid() == own_process; }
 
 static int forking; /* a fork of which this front end has heard. Between its handlers the lock is held */
 
-/* (The child has a copy of what this process alone knows of an early connection.) */
-static void make_known(struct ip_socket *s) {
-    ip_open(s);
-    ip_register(s);
-}
-
 static void before(int bare) {
     if (!ip_is_active()) return;
     ip_lock();
@@ -52,7 +46,7 @@ static void before(int bare) {
         ip_unlock();
         return;
     }
-    ip_each_socket(make_known);
+    ip_each_socket(ip_prepare_to_share);
     fs_fork_prepare(bare);
 }
 

@@ -113,12 +113,17 @@ size_t fs_conn_size(void);
  * which is at the memory's beginning. [any] */
 struct fs_connection *fs_conn_init(void *memory);
 
-/* An early connection has made too few operations to look for its peer, and most connections of some services end before that. So no more is
- * kept of it than its number and how many operations it has made: no call is inside, nobody is told what becomes of it, and its calls are the
- * kernel's. fs_path_begin follows fs_early_begin. Each operation: fs_early_operate returns true if fs_conn_begin is due, with this number,
- * and does not count the operation then. An end before that: fs_early_end. [host lock; fs_early_operate: any] */
+/* A front end may keep a connection *early* until it has made enough operations to look for its peer, since many end before that. Of an early
+ * connection the core has its number, and a count of its operations. Its calls are the kernel's, and none of them is between fs_call_enter and
+ * fs_call_exit. fs_conn_begin ends that, with this number.
+ *
+ * Begins it; fs_path_begin follows. [host lock] */
 void fs_early_begin(struct fs_connection *c, int fd);
+
+/* Counts an operation. Returns true, and has not counted it, if fs_conn_begin is due. [any] */
 int fs_early_operate(struct fs_connection *c);
+
+/* It is closed, and was early to its end. [host lock] */
 void fs_early_end(struct fs_connection *c);
 
 /* Opens a connection on kernel TCP for the descriptor `fd`, whose inode is `inode` (0: asked for when it is needed). Returns 0; or -ENOMEM,

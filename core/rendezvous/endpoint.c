@@ -27,8 +27,9 @@ int fs_close_last_fd(struct fs_connection *c, int fd) {
     return 0;
 }
 
-/* The kernel ends a connection with its last descriptor, and a hello may be on its way to the publisher with one. So the end does not wait for
- * that, where nobody else has the connection: as close(2) does, with a reset if bytes are unread. */
+/* The program closes a connection whose hello is on its way to the publisher. That has a descriptor with it, and the kernel would tell the peer
+ * of the end only when it is closed too. So it is told now, as close(2) does it: by a reset if bytes are unread. Not where another process
+ * has the connection. */
 static void end_in_kernel(struct fs_connection *c) {
     int unread = 0;
     if (fs_count_holders(fs_own(c)) > 1) return;
