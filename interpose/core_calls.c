@@ -39,9 +39,11 @@ FS_DIRECT(pid_t, waitpid, SYS_wait4, (pid_t process, int *status, int options), 
 
 /* ---- calls that may ---------------------------------------------------------------------------------------------------- */
 
-static long call(int sleeps, long number, const long a[6]) {
-    return returned(sleeps && ip_thread.may_sleep ? ip_sleep(number, a) : fs_call_kernel(number, a));
+static long call_masked(int sleeps, long number, const long a[6], const sigset_t *mask) {
+    return returned(sleeps && ip_thread.may_sleep ? ip_sleep(number, a, mask != NULL) : fs_call_kernel(number, a));
 }
+
+static long call(int sleeps, long number, const long a[6]) { return call_masked(sleeps, number, a, NULL); }
 
 static ssize_t receive(int fd, void *into, size_t room, int flags) {
     return call(!(flags & MSG_DONTWAIT), SYS_recvfrom, (long[6]){fd, (long)into, (long)room, flags});
@@ -69,7 +71,7 @@ static int poll_in_ns(struct pollfd *fds, nfds_t count, const struct timespec *t
     if (milliseconds >= -1) return (int)call(1, SYS_poll, (long[6]){(long)fds, (long)count, milliseconds});
 #endif
     struct timespec rest = time ? *time : (struct timespec){0}; /* (the kernel writes there) */
-    return (int)call(1, SYS_ppoll, (long[6]){(long)fds, (long)count, time ? (long)&rest : 0, (long)mask, SIGNAL_SET});
+    return (int)call_masked(1, SYS_ppoll, (long[6]){(long)fds, (long)count, time ? (long)&rest : 0, (long)mask, SIGNAL_SET}, mask);
 }
 
 static int poll_in_ms(struct pollfd *fds, nfds_t count, int milliseconds) {
@@ -82,14 +84,14 @@ static int wait_in_ms(int epoll, struct epoll_event *events, int most, int64_t m
 #ifdef SYS_epoll_wait
     if (!mask) return (int)call(1, SYS_epoll_wait, (long[6]){epoll, (long)events, most, time});
 #endif
-    return (int)call(1, SYS_epoll_pwait, (long[6]){epoll, (long)events, most, time, (long)mask, SIGNAL_SET});
+    return (int)call_masked(1, SYS_epoll_pwait, (long[6]){epoll, (long)events, most, time, (long)mask, SIGNAL_SET}, mask);
 }
 
 /* (In milliseconds where the kernel has it not, and where a filter may know the older ones alone.) */
 static int wait_in_ns(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
     int64_t milliseconds = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
     if (ip_load_relaxed(&ip_filtered) || (!mask && whole_ms(time) >= -1)) return wait_in_ms(epoll, events, most, milliseconds, mask);
-    long got = call(1, SYS_epoll_pwait2, (long[6]){epoll, (long)events, most, (long)time, (long)mask, SIGNAL_SET});
+    long got = call_masked(1, SYS_epoll_pwait2, (long[6]){epoll, (long)events, most, (long)time, (long)mask, SIGNAL_SET}, mask);
     return got < 0 && errno == ENOSYS ? wait_in_ms(epoll, events, most, milliseconds, mask) : (int)got;
 }
 

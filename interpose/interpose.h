@@ -167,6 +167,7 @@ struct ip_thread {
     int busy;       /* handlers of the program are put off */
     int has_lock;   /* how often */
     int may_sleep;  /* the next sleep of the core is a call's wait (ip_sleep) */
+    int sleeps;     /* enum ip_sleeps, of sleep_call.h */
     int pending;    /* something is put off: handlers, */
     int cancelled;  /* or the thread's end */
     int forks_quietly; /* its forks leave the control thread stopped (fs_libc_fork_quietly) */
@@ -192,9 +193,10 @@ void ip_unlock(void);
 void *ip_let_go(void);    /* while the core waits for others */
 void ip_take_again(void *held);
 
-/* A system call in which the thread sleeps, and -errno. The program's handlers may run in it: if one that was put off does so first, there is no
- * call, and -EINTR. A thread that is cancelled in it (pthread_cancel) ends when it is no more inside. */
-long ip_sleep(long number, const long a[6]);
+/* A system call in which the thread sleeps, and -errno. The program's handlers run in it if they end it with -EINTR, and only then: also those that
+ * were put off, and those that come before the kernel has begun it. `masked`: the call has a mask of signals, and the kernel tells which end it. A
+ * thread that is cancelled in it (pthread_cancel) ends when it is no more inside. */
+long ip_sleep(long number, const long a[6], int masked);
 
 extern fs_word32 ip_cancels; /* the program has cancelled threads; relaxed */
 

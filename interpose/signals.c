@@ -5,8 +5,14 @@
  * the thread once more, as it was, and blocks it there; the end of the busy time unblocks it. So the kernel keeps what was put off, and each
  * handler gets its own context, mask and stack from it. What a fault of the thread itself raises is never put off.
  *
+ * A sleep is one system call (sleep_call.c), and the thread is busy around it. A handler runs in it only if the call then returns -EINTR: what was
+ * put off before, what comes before the kernel has begun it, and what the kernel ends it for. What comes when it has returned anything else is
+ * put off. So a call that waits is told of each handler that has run. A call with a mask of its own (ppoll) leaves it to the kernel, which knows the
+ * mask: what was put off waits there like any signal that the program blocks.
+ *
  * Responsible for: when a handler runs, and what a wait learns of it. Never: what a handler does, signals without a handler. */
 #include "interpose.h"
+#include "sleep_call.h"
 
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -22,7 +28,8 @@ __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
 int ip_threaded;
 fs_word32 ip_cancels;
 static struct handler handlers[SIGNALS];
-static __thread uint64_t put_off __attribute__((tls_model("initial-exec"))); /* bit of each signal that was put off */
+static __thread uint64_t put_off __attribute__((tls_model("initial-exec"))); /* bit of each signal that was put off; */
+static __thread uint64_t beside __attribute__((tls_model("initial-exec")));  /* of each that came with the one which ends a sleep */
 static fs_word32 changing; /* a spin lock */
 static fs_word32 interrupts[3]; /* siginterrupt(3): a bit for each signal */
 
@@ -33,20 +40,54 @@ static int is_fault(int number, const siginfo_t *info) {
     return info->si_code > 0 && (number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP || number == SIGSYS);
 }
 
+static void put_signal_off(int number, siginfo_t *info, ucontext_t *context, enum ip_place place) {
+    int error = errno;
+    uint64_t bit = UINT64_C(1) << (number - 1);
+    sigset_t it;
+    sigemptyset(&it);
+    sigaddset(&it, number);
+    pthread_sigmask(SIG_BLOCK, &it, NULL); /* (with SA_NODEFER it is not) */
+    fs_call_kernel(SYS_rt_tgsigqueueinfo, (long[6]){getpid(), fs_call_kernel(SYS_gettid, (long[6]){0}), number, (long)info});
+    sigaddset(&context->uc_sigmask, number); /* in force when this returns */
+    if (place == IP_OUTSIDE) { /* on top of one that has interrupted a sleep */
+        beside |= bit;
+    } else {
+        beside = 0; /* (of those the kernel tells again, when this one has returned) */
+        put_off |= bit;
+        ip_thread.pending = 1;
+    }
+    errno = error;
+}
+
+/* Whether the handler of a signal that has come to a sleep runs now, and the sleep ends. */
+static int ends_sleep(ucontext_t *context, enum ip_place place) {
+    struct ip_thread *t = &ip_thread;
+    if (place == IP_NOT_BEGUN && t->sleeps == IP_ASLEEP) ip_end_sleep(context);
+    else if (place != IP_ENDED) return 0;
+    t->busy = t->may_sleep = 0; /* (ip_sleep sets them again. The handler may sleep too, and need not come back) */
+    t->sleeps = IP_AWAKE;
+    return 1;
+}
+
+static void run_signals(uint64_t *which) {
+    sigset_t again;
+    sigemptyset(&again);
+    for (int number = 1; number < SIGNALS; number++)
+        if (*which >> (number - 1) & 1) sigaddset(&again, number);
+    *which = 0;
+    ip_compiler_barrier();
+    pthread_sigmask(SIG_UNBLOCK, &again, NULL); /* each of them runs here */
+}
+
 static void on_signal(int number, siginfo_t *info, void *context) {
     struct ip_thread *t = &ip_thread;
     if (t->busy && !is_fault(number, info)) {
-        int error = errno;
-        sigset_t it;
-        sigemptyset(&it);
-        sigaddset(&it, number);
-        pthread_sigmask(SIG_BLOCK, &it, NULL); /* (with SA_NODEFER it is not) */
-        fs_call_kernel(SYS_rt_tgsigqueueinfo, (long[6]){getpid(), fs_call_kernel(SYS_gettid, (long[6]){0}), number, (long)info});
-        put_off |= UINT64_C(1) << (number - 1);
-        t->pending = 1;
-        sigaddset(&((ucontext_t *)context)->uc_sigmask, number); /* in force when this returns */
-        errno = error;
-        return;
+        enum ip_place place = t->sleeps == IP_AWAKE ? IP_IN_SLEEP : ip_place_in_sleep(context);
+        if (!ends_sleep(context, place)) {
+            put_signal_off(number, info, context, place);
+            return;
+        }
+        if (beside) run_signals(&beside); /* (what returns from here has the mask of before) */
     }
     void (*function)(int, siginfo_t *, void *);
     uint64_t address = ip_load_relaxed(&handlers[number].function);
@@ -65,15 +106,8 @@ void ip_run_handlers(void) {
         pthread_exit(PTHREAD_CANCELED);
     }
     while (ip_thread.pending && !ip_thread.busy) {
-        sigset_t again;
-        sigemptyset(&again);
         ip_thread.pending = 0;
-        ip_compiler_barrier();
-        uint64_t which = put_off;
-        put_off = 0;
-        for (int number = 1; number < SIGNALS; number++)
-            if (which >> (number - 1) & 1) sigaddset(&again, number);
-        pthread_sigmask(SIG_UNBLOCK, &again, NULL); /* each of them runs here */
+        run_signals(&put_off);
     }
     errno = error;
 }
@@ -84,36 +118,40 @@ void ip_run_handlers(void) {
 extern int set_jump(void *where, int mask) __asm__("__sigsetjmp") __attribute__((returns_twice));
 
 /* The system call as a cancellation point. */
-static long sleep_cancellable(long number, const long a[6]) {
+static long call_cancellable(int how, const int *ends, long number, const long a[6]) {
     __pthread_unwind_buf_t here;
     int type;
     /* The C library unwinds a cancelled thread to this place, and the frames of the call that sleeps are as they were. So the call ends as one
      * that a signal ends, and gives back what it holds. Then the thread ends (ip_run_handlers). */
     if (set_jump(here.__cancel_jmp_buf, 0)) {
         __pthread_unregister_cancel(&here);
+        ip_thread.sleeps = IP_AWAKE;
         ip_thread.cancelled = ip_thread.pending = 1;
         return -EINTR;
     }
     __pthread_register_cancel(&here);
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
-    long got = fs_call_kernel(number, a);
+    long got = ip_call_asleep(&ip_thread.sleeps, how, ends, number, a);
     pthread_setcanceltype(type, NULL);
     __pthread_unregister_cancel(&here);
     return got;
 }
 
-/* A signal that comes before the kernel has begun the sleep does not end it, as with recv(2). */
-long ip_sleep(long number, const long a[6]) {
-    int busy = ip_thread.busy, may_sleep = ip_thread.may_sleep;
-    uint32_t ran = ip_thread.ran;
-    long got = -EINTR;
-    ip_thread.busy = ip_thread.may_sleep = 0; /* (a handler may sleep too) */
+long ip_sleep(long number, const long a[6], int masked) {
+    static const int never = 0;
+    struct ip_thread *t = &ip_thread;
+    int busy = t->busy, may_sleep = t->may_sleep, how = masked ? IP_ASLEEP_MASKED : IP_ASLEEP;
+    const int *ends = masked ? &never : &t->pending;
+    long got = ip_threaded ? call_cancellable(how, ends, number, a) : ip_call_asleep(&t->sleeps, how, ends, number, a);
+    if (got == -EINTR && !masked && !t->cancelled) { /* the handlers that were put off before: they may end the call */
+        t->busy = t->may_sleep = 0;
+        ip_compiler_barrier();
+        if (t->pending) ip_run_handlers();
+        ip_compiler_barrier();
+    }
+    t->may_sleep = may_sleep;
     ip_compiler_barrier();
-    if (ip_unlikely(ip_thread.pending)) ip_run_handlers();
-    if (ip_thread.ran == ran) got = ip_threaded ? sleep_cancellable(number, a) : fs_call_kernel(number, a);
-    ip_compiler_barrier();
-    ip_thread.busy = busy;
-    ip_thread.may_sleep = may_sleep;
+    t->busy = busy;
     return got;
 }
 

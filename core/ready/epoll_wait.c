@@ -39,7 +39,7 @@ static int ask_kernel_once(struct wait *w, int64_t nanoseconds) {
         interrupted = fs_poller_host.before_sleep && fs_poller_host.before_sleep();
     }
     if (!interrupted) {
-        got = fs_epoll_wait(w->epoll, told->events + told->count, max, nanoseconds, w->mask);
+        got = fs_epoll_wait(w->epoll, told->events + told->count, max, nanoseconds, nanoseconds ? w->mask : NULL);
         error = got < 0 ? -errno : 0;
     }
     if (nanoseconds) {

@@ -69,11 +69,12 @@ static int look_at_all(struct polling *w, int asked) {
 }
 
 /* Asks the kernel of all, for so long; `p->kernel` has one more than the program names, for the event set. (A handler may poll within the sleep,
- * and need more room there: so nobody keeps its address.) 0 or -errno. */
-static int ask_kernel(struct polling *w, int64_t nanoseconds) {
+ * and need more room there: so nobody keeps its address.) With the program's mask of signals a look is a sleep too: a handler that the mask lets
+ * through ends the call. 0 or -errno. */
+static int ask_kernel(struct polling *w, int64_t nanoseconds, const sigset_t *mask) {
     struct fs_poller *p = w->p;
     struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
-    int interrupted = 0, got = 0, error = 0, sleeps = nanoseconds != 0;
+    int interrupted = 0, got = 0, error = 0, sleeps = nanoseconds != 0, runs = sleeps || mask;
     for (nfds_t i = 0; i < w->count; i++) {
         struct fs_connection *c = on_ring(w, i);
         w->p->kernel[i] = (struct pollfd){w->fds[i].fd, w->fds[i].events, 0};
@@ -83,12 +84,12 @@ static int ask_kernel(struct polling *w, int64_t nanoseconds) {
         if (w->fds[i].events & FS_OUT_ROOM && (fs_peer_is_lost(c) || !fs_eof_inconclusive(c))) w->p->kernel[i].events |= POLLRDHUP;
     }
     w->p->kernel[w->count] = (struct pollfd){p->set ? (int)p->set->epoll : -1, POLLIN, 0};
-    if (sleeps && fs_poller_host.before_sleep) interrupted = fs_poller_host.before_sleep();
+    if (runs && fs_poller_host.before_sleep) interrupted = fs_poller_host.before_sleep();
     if (!interrupted) {
-        got = fs_system.ppoll(w->p->kernel, sleeps ? w->count + 1 : w->count, nanoseconds < 0 ? NULL : &t, w->mask);
+        got = fs_system.ppoll(w->p->kernel, sleeps ? w->count + 1 : w->count, nanoseconds < 0 ? NULL : &t, mask);
         error = got < 0 ? -errno : 0;
     }
-    if (sleeps && fs_poller_host.after_sleep) fs_poller_host.after_sleep();
+    if (runs && fs_poller_host.after_sleep) fs_poller_host.after_sleep();
     w->now = p->asked = fs_now();
     p->answers = 0;
     return interrupted ? -EINTR : error;
@@ -208,7 +209,7 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
             }
         }
         int64_t before = w->now;
-        failed = ask_kernel(w, rest);
+        failed = ask_kernel(w, rest, ready ? NULL : w->mask); /* (what is there comes before handlers) */
         if (sleeps) wake_up(w);
         if (failed && !ready) return failed;
         if (failed) return look_at_all(w, 0); /* (a signal takes away nothing that was found) */
