@@ -276,6 +276,7 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
         raise UsageError(
             "run cannot find the Python interpreter (sys.executable is empty): start python by its full path"
         )
+    ignored = launch.take_ignored()
     settings = config.from_environment()  # raises for a bad setting
     try:
         native = launch.find(program[0])
@@ -293,6 +294,7 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
         asked = _startup.environment(asked, options.stats if native.python else None)
     else:
         asked = _startup.environment(os.environ, options.stats)
+    launch.give_signals_back(ignored)
     if native is not None:
         try:
             os.execve(native.path, program, asked)

@@ -24,7 +24,9 @@ TOLD = f"{PREFIX}RUN_TOLD"
 """Set when the command line has warned of unknown FASTSOCK_* variables. Child processes do not warn again."""
 SETTINGS, LIBRARY_STATS = f"{PREFIX}RUN_SETTINGS", f"{PREFIX}RUN_LIBRARY_STATS"
 """Set by `fastsock run` for programs that are not Python: see `fastsock.launch`."""
-OTHERS = {RUN, STATS, REPORT, TOLD, SETTINGS, LIBRARY_STATS, f"{PREFIX}DEBUG"}
+IGNORED = f"{PREFIX}RUN_IGNORED"
+"""Set by `bin/fastsock` for the command line: which signals its parent has left ignored. See `fastsock.launch`."""
+OTHERS = {RUN, STATS, REPORT, TOLD, SETTINGS, LIBRARY_STATS, IGNORED, f"{PREFIX}DEBUG"}
 """FASTSOCK_* variables that are not settings. DEBUG is read when fastsock is built."""
 
 SEEK_SECONDS = 2.0

@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import struct
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fastsock.config import LIBRARY_STATS, SETTINGS, Settings, text_of
+from fastsock.config import IGNORED, LIBRARY_STATS, SETTINGS, Settings, text_of
 
 TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["LIBRARY", "CannotStart", "Program", "cannot_execute", "check_script", "environment", "find"]
+__all__ = [
+    "LIBRARY",
+    "CannotStart",
+    "Program",
+    "cannot_execute",
+    "check_script",
+    "environment",
+    "find",
+    "give_signals_back",
+    "take_ignored",
+]
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libfastsock.so")
 
@@ -166,6 +177,22 @@ def _elf(file: BinaryIO) -> tuple[bytes, set[bytes]]:
     at, size = struct.unpack_from("=QQ", headers[names_at], 24)
     names = part(at, size)
     return loader, {text(names, struct.unpack_from("=I", header)[0]) for header in headers}
+
+
+# ---- signals ---------------------------------------------------------------------------------------------------
+
+
+def take_ignored() -> int:
+    """Returns the signals that the parent of the command has left ignored: bit 0 is signal 1. Takes what says so out of
+    the environment. It is 0 if nobody has noted them (`python -m fastsock`): most parents leave none ignored."""
+    return int(os.environ.pop(IGNORED, "") or "0", 16)
+
+
+def give_signals_back(ignored: int) -> None:
+    """Undoes what Python's start has done to signals, before this process becomes another program: only those are
+    ignored that were ignored before."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN if ignored >> (number - 1) & 1 else signal.SIG_DFL)
 
 
 # ---- the environment -------------------------------------------------------------------------------------------

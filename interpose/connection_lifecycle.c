@@ -106,6 +106,7 @@ void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, stru
     int error = errno;
     *result = (struct fs_step_result){.what = FS_STEP_PENDING};
     ip_look_again(); /* before it may move */
+    ip_wrap_later_handlers();
     ip_lock();
     /* SYNC: early - pairs with ip_begin_early: no call is in the kernel that would not hear of what comes by the ring, or comes too late for it. */
     int inside = !ip_load_sc(&s->inside) && ip_hold(s, &call);

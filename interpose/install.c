@@ -39,6 +39,7 @@ __attribute__((constructor)) static void start(void) {
     ip_read_settings(settings);
     if (serve()) return;
     ip_store_relaxed(&ip_activity, IP_TAKING);
+    ip_wrap_handlers(); /* of constructors that have run before this one */
     ip_begin_report();
 }
 

@@ -206,6 +206,8 @@ static inline void ip_cancellation_point(void) {
 }
 
 void ip_wrap_handlers(void);   /* those that the program has set before */
+void ip_wrap_later_handlers(void); /* those that it has set past us since, if nobody has looked for some time. Not with the lock */
+int ip_sigaction_by_number(const long a[6], long *got); /* rt_sigaction(2). 0: it is the kernel's alone */
 void ip_unwrap_handlers(void); /* the kernel gets back all of the program's */
 
 /* True in the process that this front end serves: not in a child of vfork, which runs in its memory, nor in one that was forked past us. */

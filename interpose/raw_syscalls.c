@@ -79,6 +79,7 @@ static int serve(long number, const long a[6], long *got) {
     case SYS_poll: *got = poll((struct pollfd *)a[0], (nfds_t)a[1], (int)a[2]); return 1;
     case SYS_epoll_wait: *got = epoll_wait((int)a[0], (struct epoll_event *)a[1], (int)a[2], (int)a[3]); return 1;
 #endif
+    case SYS_rt_sigaction: return ip_sigaction_by_number(a, got);
     case SYS_close_range: *got = close_range((unsigned)a[0], (unsigned)a[1], (int)a[2]); return 1;
 #ifdef SYS_fork
     case SYS_fork: return forks(number, a, 0, 0, got);

@@ -161,7 +161,10 @@ int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t 
 
 /* ---- what the program sets ---------------------------------------------------------------------------------------------- */
 
-static int is_function(const struct sigaction *how) { return how->sa_handler != SIG_DFL && how->sa_handler != SIG_IGN; }
+/* (Who has asked the kernel past us may give it back what it had: that stays as it was.) */
+static int is_function(const struct sigaction *how) {
+    return how->sa_handler != SIG_DFL && how->sa_handler != SIG_IGN && how->sa_sigaction != on_signal;
+}
 
 static void lock_handlers(void) {
     ip_enter(); /* no handler that would wait for the lock runs in who has it */
@@ -181,23 +184,29 @@ static void show(const struct sigaction *old, uint64_t function, uint32_t flags,
     before->sa_flags = (old->sa_flags & ~(int)(SA_SIGINFO | SA_RESETHAND)) | (int)(flags & (SA_SIGINFO | SA_RESETHAND));
 }
 
-static int set_handler(int number, const struct sigaction *how, struct sigaction *before) {
+/* With the lock. */
+static int put_ours_before(int number, const struct sigaction *how, struct sigaction *before) {
     struct handler *h = &handlers[number];
     struct sigaction ours = *how, old;
-    lock_handlers();
     uint64_t function = ip_load_relaxed(&h->function);
     uint32_t flags = ip_load_relaxed(&h->flags);
     ours.sa_sigaction = on_signal;
     ours.sa_flags = (how->sa_flags | SA_SIGINFO) & ~(int)SA_RESETHAND;
     ip_store_relaxed(&h->flags, (uint32_t)how->sa_flags);
     ip_store_relaxed(&h->function, (uint64_t)(uintptr_t)how->sa_sigaction);
-    int failed = real.sigaction(number, &ours, &old), error = errno;
+    int failed = real.sigaction(number, &ours, &old);
     if (failed) {
         ip_store_relaxed(&h->flags, flags);
         ip_store_relaxed(&h->function, function);
     } else if (before) {
         show(&old, function, flags, before);
     }
+    return failed;
+}
+
+static int set_handler(int number, const struct sigaction *how, struct sigaction *before) {
+    lock_handlers();
+    int failed = put_ours_before(number, how, before), error = errno;
     unlock_handlers();
     errno = error;
     return failed;
@@ -205,8 +214,23 @@ static int set_handler(int number, const struct sigaction *how, struct sigaction
 
 void ip_wrap_handlers(void) {
     struct sigaction how;
+    int error = errno;
+    if (!ip_is_own_process()) return;
+    lock_handlers();
     for (int number = 1; number < SIGNALS; number++)
-        if (real.sigaction(number, NULL, &how) == 0 && is_function(&how) && how.sa_sigaction != on_signal) sigaction(number, &how, NULL);
+        if (real.sigaction(number, NULL, &how) == 0 && is_function(&how)) put_ours_before(number, &how, NULL);
+    unlock_handlers();
+    errno = error;
+}
+
+enum { LOOKS_APART = 1000000000 }; /* ns: a look costs 64 system calls */
+
+void ip_wrap_later_handlers(void) {
+    static fs_word64 looked;
+    uint64_t now = (uint64_t)ip_now();
+    if (ip_load_relaxed(&looked) && now - ip_load_relaxed(&looked) < LOOKS_APART) return;
+    ip_store_relaxed(&looked, now);
+    ip_wrap_handlers();
 }
 
 void ip_unwrap_handlers(void) {
@@ -232,6 +256,36 @@ int sigaction(int number, const struct sigaction *how, struct sigaction *before)
     unlock_handlers();
     return 0;
 }
+int __sigaction(int number, const struct sigaction *how, struct sigaction *before) { return sigaction(number, how, before); }
+
+enum { KERNEL_SET = 8 }; /* bytes of the kernel's set of signals */
+
+struct kernel_action { /* as rt_sigaction(2) has it */
+    void (*function)(int, siginfo_t *, void *);
+    unsigned long flags;
+    void (*restorer)(void);
+    uint64_t mask;
+};
+
+int ip_sigaction_by_number(const long a[6], long *got) {
+    int number = (int)a[0];
+    const struct kernel_action *given = (const struct kernel_action *)a[1];
+    struct kernel_action *old = (struct kernel_action *)a[2];
+    struct sigaction how = {0}, before;
+    /* (The C library's own signals are not for its sigaction.) */
+    if (number < 1 || number >= SIGNALS || (number >= __SIGRTMIN && number < SIGRTMIN) || a[3] != KERNEL_SET) return 0;
+    if (given) {
+        how.sa_sigaction = given->function;
+        how.sa_flags = (int)given->flags;
+        memcpy(&how.sa_mask, &given->mask, sizeof given->mask);
+    }
+    *got = sigaction(number, given ? &how : NULL, old ? &before : NULL);
+    if (*got == 0 && old) {
+        *old = (struct kernel_action){before.sa_sigaction, (unsigned long)(unsigned)before.sa_flags, before.sa_restorer, 0};
+        memcpy(&old->mask, &before.sa_mask, sizeof old->mask);
+    }
+    return 1;
+}
 
 /* The C library's older functions call its own sigaction, and not this one. */
 static sighandler_t set(int number, sighandler_t handler, int flags) {
@@ -254,6 +308,16 @@ sighandler_t bsd_signal(int number, sighandler_t handler) { return signal(number
 sighandler_t ssignal(int number, sighandler_t handler) { return signal(number, handler); }
 sighandler_t sysv_signal(int number, sighandler_t handler) { return set(number, handler, (int)(SA_RESETHAND | SA_NODEFER)); }
 sighandler_t __sysv_signal(int number, sighandler_t handler) { return sysv_signal(number, handler); }
+
+sighandler_t sigset(int number, sighandler_t handler) {
+    struct sigaction how = {.sa_handler = handler}, before;
+    sigset_t it, blocked;
+    sigemptyset(&it);
+    if (sigaddset(&it, number) < 0) return SIG_ERR;
+    if (sigaction(number, handler == SIG_HOLD ? NULL : &how, &before) < 0) return SIG_ERR;
+    if (pthread_sigmask(handler == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &it, &blocked)) return SIG_ERR;
+    return sigismember(&blocked, number) ? SIG_HOLD : before.sa_handler;
+}
 
 int siginterrupt(int number, int ends) {
     struct sigaction how;

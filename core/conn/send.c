@@ -64,6 +64,9 @@ static void check_half_closed(struct fs_connection *c, struct fs_sender *sender)
     }
 }
 
+/* The kernel raises it with each EPIPE, and this one is not the kernel's. */
+static void raise_sigpipe(void) { fs_system.tgkill((pid_t)fs_own_pid, fs_system.gettid(), SIGPIPE); }
+
 int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags) {
     int64_t done = 0, part;
     struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
@@ -106,6 +109,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
         /* Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer. */
         if (sender->fin_sent) fs_check_peer_lost(c); /* nobody may have checked since */
         part = fs_send_error_after_close(c, sender);
+        if (part == -EPIPE && !(flags & MSG_NOSIGNAL)) raise_sigpipe();
         if (part == 0) {
             part = fs_send_kernel(c, data, length, flags);
             int of_our_end = part == -EPIPE && sender->fin_sent; /* not a reset by the peer */

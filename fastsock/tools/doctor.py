@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
@@ -119,6 +120,8 @@ def _watch(command: Sequence[str], directory: str, python: Sequence[str]) -> Wat
     settings = config.from_environment()  # raises SettingError here, not in each process
     if os.geteuid() == 0:
         os.chmod(directory, 0o1733)  # servers that root starts become other users, and report too
+    ignored = launch.take_ignored()
+    signals = functools.partial(launch.give_signals_back, ignored)
     environment = {**_startup.environment(os.environ), _startup.REPORT: directory}
     began = time.monotonic()
     try:
@@ -127,10 +130,15 @@ def _watch(command: Sequence[str], directory: str, python: Sequence[str]) -> Wat
             environment = launch.environment(environment, settings, None)
             if native.refused:
                 print(f"fastsock: {command[0]} stays on kernel TCP: {native.refused}", file=sys.stderr, flush=True)
-            program = subprocess.Popen(command, executable=os.path.abspath(native.path), env=environment)
+            program = subprocess.Popen(
+                command,
+                executable=os.path.abspath(native.path),
+                env=environment,
+                preexec_fn=signals,  # noqa: PLW1509 - no thread yet
+            )
         else:
             launch.check_script(command[0])
-            program = subprocess.Popen([*python, *command], env=environment)
+            program = subprocess.Popen([*python, *command], env=environment, preexec_fn=signals)  # noqa: PLW1509 - the same
     except OSError as error:
         raise launch.cannot_execute(command[0], error) from None
     # Ctrl-C reaches the program too, which handles it. SIGTERM is passed on.
