@@ -326,3 +326,18 @@ def test_ports_are_whole_at_every_width(width, address):
     lines = columns.lines(top.CONNECTIONS, [row], width)
     assert all(len(line) <= width for line in lines) if width else address in lines[1]
     assert lines[1].count(address.rpartition(":")[2]) == 2
+
+
+@pytest.mark.parametrize("command", ["run", "doctor"])
+@pytest.mark.parametrize("ignores", ["", "PIPE", "XFSZ", "PIPE XFSZ HUP"])
+def test_a_program_gets_the_signals_that_the_parent_left(command: str, ignores: str) -> None:
+    """Python ignores SIGPIPE and SIGXFSZ from its start on, and the command is Python's."""
+    script = shutil.which("fastsock", path=sysconfig.get_path("scripts"))
+    assert script is not None, "fastsock is not installed"
+    trap = f"trap '' {ignores}; " if ignores else ""
+    asks = "grep SigIgn /proc/self/status"
+    told = []
+    for shell in (asks, f"exec {script} {command} {asks}", f"{script} {command} {asks}; true"):
+        done = subprocess.run(["sh", "-c", trap + shell], check=True, capture_output=True, text=True, timeout=60)
+        told.append(done.stdout.splitlines()[0])
+    assert told == [told[0]] * 3

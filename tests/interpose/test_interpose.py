@@ -47,6 +47,20 @@ def under_library(words: list[object], stats: Path, **variables: str) -> tuple[s
     return done.stdout, json.loads(stats.read_text())
 
 
+@pytest.mark.parametrize("move_after", ["0", "20"])
+def test_handlers_of_constructors_that_ran_before(move_after: str, tmp_path: Path) -> None:
+    folder = ROOT / "tests/interpose/handlers"
+    library, program = tmp_path / "before.so", tmp_path / "sends"
+    subprocess.run([COMPILER, "-O1", "-fPIC", "-shared", folder / "before.c", "-o", library], check=True, timeout=60)
+    subprocess.run([COMPILER, "-O1", folder / "sends.c", "-ldl", "-o", program], check=True, timeout=60)
+    expected = ended([program], LD_PRELOAD=str(library))
+    got, stats = under_library(
+        [program], tmp_path / "stats.json", LD_PRELOAD=str(library), FASTSOCK_MOVE_AFTER=move_after
+    )
+    assert got == expected.stdout
+    assert stats["connections_ring"] == 1
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_calls_do_what_they_do_on_kernel_tcp(case: str, program: Path, tmp_path: Path) -> None:
     expected = ended([program, case]).stdout
