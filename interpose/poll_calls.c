@@ -70,12 +70,15 @@ int epoll_create1(int flags) { return made(real.epoll_create1(flags)); }
 /* SYNC: poller - pairs with poller_for: it is whole. */
 static struct fs_poller *poller_of(struct ip_epoll *e) { return ip_load_acquire(&e->poller); }
 
-static struct fs_poller *poller_for(struct ip_epoll *e, int *failed) {
+/* `epoll`: a number of the instance. (Another thread may have closed it since it was looked up: whoever has the record next gets no poller of it.) */
+static struct fs_poller *poller_for(struct ip_epoll *e, int epoll, int *failed) {
     struct fs_poller *p = poller_of(e);
     if (p) return p;
     ip_lock();
-    p = poller_of(e);
-    if (!p) {
+    int is_it = ip_epoll_at(epoll) == e;
+    *failed = -EBADF;
+    p = is_it ? poller_of(e) : NULL;
+    if (is_it && !p) {
         p = fs_poller_new(e->number, failed);
         if (p && e->exposed) fs_poller_expose(p);
         /* SYNC: poller - pairs with poller_of. */
@@ -93,7 +96,7 @@ static struct fs_poller *poller_to_wait_on(int epoll) {
     int failed;
     if (p || !e || !ip_threaded) return p;
     ip_enter();
-    p = poller_for(e, &failed); /* (without memory for it there is none for a connection either) */
+    p = poller_for(e, epoll, &failed); /* (without memory for it there is none for a connection either) */
     ip_leave();
     return p;
 }
@@ -120,7 +123,7 @@ int ip_register(struct ip_socket *s) {
     struct epoll_event event = {.events = s->registered.events, .data.u64 = s->registered.data};
     int failed = -ENOMEM;
     if (!e) return 0;
-    struct fs_poller *p = event.events & EPOLLEXCLUSIVE ? NULL : poller_for(e, &failed); /* (such a registration can never be changed) */
+    struct fs_poller *p = event.events & EPOLLEXCLUSIVE ? NULL : poller_for(e, e->number, &failed); /* (such a registration can never be changed) */
     if (p) failed = fs_poller_ctl(p, EPOLL_CTL_MOD, s->registered.fd, fs_pollable_of(ip_conn(s)), &event);
     if (!failed) s->registered.in = NULL;
     return failed;
@@ -165,7 +168,7 @@ int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
     if (!p && !s && !(what != EPOLL_CTL_DEL && event && fs_is_poller_data(event->data.u64))) return real.epoll_ctl(epoll, what, fd, event);
     if (s && control_in_kernel(e, s, epoll, what, fd, event, &done)) return done;
     ip_enter();
-    if (!p) p = poller_for(e, &failed);
+    if (!p) p = poller_for(e, epoll, &failed);
     done = p ? fs_poller_ctl(p, what, fd, s ? fs_pollable_of(ip_conn(s)) : NULL, event) : failed;
     ip_leave();
     return result_of(done);

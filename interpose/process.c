@@ -335,8 +335,10 @@ void fs_libc_say_goodbye(void) {
     ip_unlock();
 }
 
+/* (Inside the core is who ends the process in a handler of its own fault there, such as that of a buffer it may not touch: it may have locks of the
+ * core's. Then the kernel ends the connections, as when a process is killed.) */
 static void finish(void) {
-    if (!ip_is_active() || !ip_is_own_process()) return;
+    if (!ip_is_active() || !ip_is_own_process() || ip_thread.busy) return;
     ip_write_statistics();
     ip_end_report();
     fs_libc_say_goodbye();

@@ -274,6 +274,11 @@ void fs_poller_end(struct fs_poller *p) {
     if (leave_to_waiters(p)) return;
     fs_members_each(p, fs_member_drop);
     fs_lock_poller(p);
+    if (p->waiters) { /* one that has found it before, and came behind the first look: the last of them ends it */
+        p->ended = 1;
+        fs_unlock_poller(p);
+        return;
+    }
     if (p->set) fs_event_set_end(p->set);
     for (uint32_t i = 1; i < p->used; i++) fs_system.free(p->slots[i]);
     fs_system.free(p->slots);
