@@ -61,6 +61,13 @@ def test_handlers_of_constructors_that_ran_before(move_after: str, tmp_path: Pat
     assert stats["connections_ring"] == 1
 
 
+def test_a_handler_ends_the_process_at_a_fault_within_a_send(tmp_path: Path) -> None:
+    program = tmp_path / "faults"
+    subprocess.run([COMPILER, "-O1", ROOT / "tests/interpose/handlers/faults.c", "-o", program], check=True, timeout=60)
+    assert ended([program], status=6).stdout == "0\n"
+    assert ended([*RUN, program], status=7, FASTSOCK_MOVE_AFTER="0").stdout == "0\n"
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_calls_do_what_they_do_on_kernel_tcp(case: str, program: Path, tmp_path: Path) -> None:
     expected = ended([program, case]).stdout
