@@ -19,7 +19,6 @@ struct handler { /* as the program has set it */
 };
 
 __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
-int ip_threaded;
 fs_word32 ip_cancels;
 static struct handler handlers[SIGNALS];
 static __thread uint64_t put_off __attribute__((tls_model("initial-exec"))); /* bit of each signal that was put off */
@@ -110,7 +109,7 @@ long ip_sleep(long number, const long a[6]) {
     ip_thread.busy = ip_thread.may_sleep = 0; /* (a handler may sleep too) */
     ip_compiler_barrier();
     if (ip_unlikely(ip_thread.pending)) ip_run_handlers();
-    if (ip_thread.ran == ran) got = ip_threaded ? sleep_cancellable(number, a) : fs_call_kernel(number, a);
+    if (ip_thread.ran == ran) got = ip_has_threads() ? sleep_cancellable(number, a) : fs_call_kernel(number, a);
     ip_compiler_barrier();
     ip_thread.busy = busy;
     ip_thread.may_sleep = may_sleep;
