@@ -395,7 +395,7 @@ static ssize_t write_last(void *nothing, const char *byte, size_t size) {
 
 static void at_exit(void *nothing) {
     (void)nothing;
-    if (last_stream) putc(0, last_stream);
+    if (last_stream) putc_unlocked(0, last_stream); /* (a thread that was in it when this process was forked may have its lock) */
     else finish();
 }
 
