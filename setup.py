@@ -39,7 +39,7 @@ DEBUG = ["-DFS_DEBUG", "-UNDEBUG"]
 # Python's own flags ask for all debug information, two thirds of the file. For a traceback lines suffice; who wants
 # more, or none, says so in CFLAGS.
 LINES = [] if "-g" in os.environ.get("CFLAGS", "") or os.environ.get("FASTSOCK_DEBUG") == "1" else ["-g1"]
-LINK = ["-Wl,-z,now", "-Wl,-Bsymbolic"]
+LINK = ["-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-Bsymbolic"]
 LIBRARY = "libfastsock"
 
 

@@ -123,11 +123,9 @@ void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, stru
 
 /* ---- want of descriptors -------------------------------------------------------------------------------------------- */
 
-static int gave;
-
-static void stop_searching(struct ip_socket *s) {
+static void stop_searching(struct ip_socket *s, void *gave) {
     if (!s->opened || !fs_stay_on_tcp(ip_conn(s), FS_REASON_RESOURCES, 1)) return;
-    gave = 1;
+    *(int *)gave = 1;
     ip_settle(s);
     ip_report_path(s);
 }
@@ -136,9 +134,7 @@ int ip_give_back(void) {
     int error = errno, any = 0;
     if ((error == EMFILE || error == ENFILE) && ip_is_active() && ip_is_own_process()) {
         ip_lock();
-        gave = 0;
-        ip_each_socket(stop_searching);
-        any = gave;
+        ip_each_socket(stop_searching, &any);
         ip_unlock();
     }
     errno = error;

@@ -25,11 +25,14 @@ void ip_unlock(void) {
     ip_leave();
 }
 
+uint32_t ip_times_let_go;
+
 /* While the core waits for others. What was let go is taken again as often as it was held. */
 void *ip_let_go(void) {
     int held = ip_thread.has_lock;
     if (!held) return NULL;
     ip_thread.has_lock = 0;
+    ip_times_let_go++;
     pthread_mutex_unlock(&lock);
     return (void *)(intptr_t)held;
 }
@@ -192,14 +195,14 @@ void ip_free_epoll(struct ip_epoll *e) {
     free_epolls = e;
 }
 
-void ip_each_socket(void (*body)(struct ip_socket *s)) {
+void ip_each_socket(void (*body)(struct ip_socket *s, void *with), void *with) {
     for (struct sockets *chunk = all_sockets; chunk; chunk = chunk->next)
         for (int i = 0; i < CHUNK; i++)
-            if (socket_of_chunk(chunk, i)->thing.numbers) body(socket_of_chunk(chunk, i));
+            if (socket_of_chunk(chunk, i)->thing.numbers) body(socket_of_chunk(chunk, i), with);
 }
 
-void ip_each_epoll(void (*body)(struct ip_epoll *e)) {
+void ip_each_epoll(void (*body)(struct ip_epoll *e, void *with), void *with) {
     for (struct epolls *chunk = all_epolls; chunk; chunk = chunk->next)
         for (int i = 0; i < CHUNK; i++)
-            if (chunk->of[i].thing.numbers) body(&chunk->of[i]);
+            if (chunk->of[i].thing.numbers) body(&chunk->of[i], with);
 }

@@ -17,7 +17,7 @@ static fs_word32 serving; /* the core's front end is this one. With the lock */
 
 int fs_libc_serves(void) { return ip_load_relaxed(&serving) != 0; }
 
-static struct fs_front_end front = {.unlock = ip_let_go, .lock = ip_take_again, .each = ip_each_connection};
+static struct fs_front_end front = {.unlock = ip_let_go, .lock = ip_take_again, .each = ip_each_connection, .before_fork = ip_prepare_fork};
 
 /* Returns 0, or it has failed. */
 static int serve(void) {
@@ -34,6 +34,7 @@ static int serve(void) {
 
 __attribute__((constructor)) static void start(void) {
     fs_set_lookup();
+    ip_begin_end();
     const char *settings = ip_given_settings();
     if (!settings) return;
     ip_read_settings(settings);
@@ -59,7 +60,6 @@ const char *fs_libc_install(const char *settings, int all) {
         why = ip_put_in_place();
         if (!why) {
             ip_read_settings(settings);
-            ip_threaded = 1;
             installed = 1;
             if (serve()) {
                 fs_end();
@@ -85,10 +85,8 @@ void fs_libc_configure(const char *settings) {
 
 /* ---- the end ---------------------------------------------------------------------------------------------------------- */
 
-static int needed;
-
-static void look_at_socket(struct ip_socket *s) { needed |= s->opened || ip_is(&s->thing, IP_EARLY); }
-static void look_at_epoll(struct ip_epoll *e) { needed |= ip_load_relaxed(&e->poller) != NULL; }
+static void look_at_socket(struct ip_socket *s, void *needed) { *(int *)needed |= s->opened || ip_is(&s->thing, IP_EARLY); }
+static void look_at_epoll(struct ip_epoll *e, void *needed) { *(int *)needed |= ip_load_relaxed(&e->poller) != NULL; }
 
 static void forget_records(void) {
     for (int fd = 0; fd <= ip_highest(); fd++) {
@@ -105,9 +103,9 @@ static void forget_records(void) {
 
 void ip_end_if_unneeded(void) {
     if (ip_likely(ip_load_relaxed(&ip_activity) != IP_ENDING || !installed)) return;
-    needed = 0;
-    ip_each_socket(look_at_socket);
-    ip_each_epoll(look_at_epoll);
+    int needed = ip_fork_is_under_way();
+    ip_each_socket(look_at_socket, &needed);
+    ip_each_epoll(look_at_epoll, &needed);
     if (needed) return;
     ip_unwrap_handlers();
     ip_store_relaxed(&ip_activity, IP_INACTIVE);

@@ -157,9 +157,9 @@ struct ip_epoll *ip_new_epoll(void);
 void ip_free_socket(struct ip_socket *s);
 void ip_free_epoll(struct ip_epoll *e);
 
-/* Calls `body` with each record that was ever made and has numbers. With the lock. */
-void ip_each_socket(void (*body)(struct ip_socket *s));
-void ip_each_epoll(void (*body)(struct ip_epoll *e));
+/* Call `body` with each record that was ever made and has numbers, and with `with`. With the lock, which `body` may let go: others walk meanwhile. */
+void ip_each_socket(void (*body)(struct ip_socket *s, void *with), void *with);
+void ip_each_epoll(void (*body)(struct ip_epoll *e, void *with), void *with);
 
 /* ---- the lock, and signals ----------------------------------------------------------------------------------------- */
 
@@ -170,12 +170,20 @@ struct ip_thread {
     int sleeps;     /* enum ip_sleeps, of sleep_call.h */
     int pending;    /* something is put off: handlers, */
     int cancelled;  /* or the thread's end */
+    int forking;    /* between the two handlers of its fork, and the lock is held: how deep */
     int forks_quietly; /* its forks leave the control thread stopped (fs_libc_fork_quietly) */
     uint32_t ran;   /* handlers that ran in this thread, */
     uint32_t ended; /* and those of them that end a call (no SA_RESTART) */
 };
 extern __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
-extern int ip_threaded; /* the program has made threads */
+
+/* False: no other thread runs the program's code, nor does while this one sleeps. (The C library knows of all threads that it makes, for whichever
+ * of its functions, and of the core's. An older one does not say.) */
+extern char __libc_single_threaded __attribute__((weak));
+extern fs_word32 ip_threads_by_hand; /* clone(2) has made threads that the C library does not know; relaxed */
+static inline int ip_has_threads(void) {
+    return !&__libc_single_threaded || !__libc_single_threaded || ip_load_relaxed(&ip_threads_by_hand);
+}
 
 void ip_run_handlers(void); /* what was put off. Not while busy */
 
@@ -191,6 +199,7 @@ static inline void ip_leave(void) {
 void ip_lock(void);
 void ip_unlock(void);
 void *ip_let_go(void);    /* while the core waits for others */
+extern uint32_t ip_times_let_go; /* With the lock */
 void ip_take_again(void *held);
 
 /* A system call in which the thread sleeps, and -errno. The program's handlers run in it if they end it with -EINTR, and only then: also those that
@@ -228,11 +237,12 @@ static inline int64_t ip_now(void) {
 }
 
 /* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
-static inline int ip_makes_process(uint64_t flags) { return ip_is_active() && !(flags & (CLONE_VM | CLONE_SETTLS)); }
+static inline int ip_makes_process(uint64_t flags) { return !(flags & (CLONE_VM | CLONE_SETTLS)); }
 
 /* A process is about to be made with these flags: one that is no thread and has this memory shares it from its first instruction on. */
 static inline void ip_before_clone(uint64_t flags) {
-    if (flags & CLONE_VM && !(flags & CLONE_THREAD)) ip_store_relaxed(&ip_memory_shared, 1);
+    if (flags & CLONE_THREAD) ip_store_relaxed(&ip_threads_by_hand, 1);
+    else if (flags & CLONE_VM) ip_store_relaxed(&ip_memory_shared, 1);
 }
 
 /* The program is about to filter its system calls (seccomp(2)). */
@@ -347,8 +357,11 @@ void ip_begin_readiness(struct fs_front_end *front);
 
 /* ---- its own beginning and end --------------------------------------------------------------------------------------------- */
 
+void ip_begin_end(void); /* of the process: the handlers of its exit */
 int ip_begin_forks(void); /* 0, or it has failed */
-void ip_each_connection(void (*body)(struct fs_connection *c)); /* that is open. With the lock */
+int ip_fork_is_under_way(void); /* With the lock */
+void ip_prepare_fork(void);     /* what the core asks for before a fork. With the lock */
+void ip_each_connection(void (*body)(struct fs_connection *c, void *with), void *with); /* that is open. With the lock */
 extern fs_word32 ip_filtered; /* the program has filtered its system calls: the core makes those alone that a filter may know */
 
 /* Puts the functions in place of the C library's in all loaded objects: NULL, or why that is not possible. */

@@ -5,6 +5,7 @@
 #include "interpose.h"
 
 #include <dlfcn.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Until the look-up each entry is one of these. */
@@ -30,6 +31,12 @@ static void missing_closefrom(int first) {
     for (int fd = (int)sysconf(_SC_OPEN_MAX); fd-- > first;) real.close(fd);
 }
 
+static int missing_execveat(int folder, const char *path, char *const *arguments, char *const *environment, int flags) {
+    long got = fs_call_kernel(SYS_execveat, (long[6]){folder, (long)path, (long)arguments, (long)environment, flags});
+    errno = (int)-got;
+    return -1;
+}
+
 static int missing_epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
     return ip_calls.epoll_pwait2(epoll, events, most, time, mask);
 }
@@ -45,6 +52,7 @@ void fs_set_lookup(void) {
     FS_ENTRY_POINTS(FS_LOOK_UP)
 #undef FS_LOOK_UP
     if (real.close_range == early_close_range) real.close_range = missing_close_range;
+    if (real.execveat == early_execveat) real.execveat = missing_execveat;
     if (real.epoll_pwait2 == early_epoll_pwait2) real.epoll_pwait2 = missing_epoll_pwait2;
     if (real.closefrom == early_closefrom) real.closefrom = missing_closefrom;
     ip_tell_core();

@@ -81,6 +81,8 @@
     /* processes */ \
     E(int, execve, (const char *path, char *const *arguments, char *const *environment), (path, arguments, environment)) \
     E(int, execvpe, (const char *file, char *const *arguments, char *const *environment), (file, arguments, environment)) \
+    E(int, execveat, (int folder, const char *path, char *const *arguments, char *const *environment, int flags), \
+      (folder, path, arguments, environment, flags)) \
     E(int, fexecve, (int fd, char *const *arguments, char *const *environment), (fd, arguments, environment)) \
     E(int, posix_spawn, (pid_t *made, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how, \
                          char *const *arguments, char *const *environment), (made, path, actions, how, arguments, environment)) \
@@ -93,11 +95,8 @@
     E(pid_t, vfork, (void), ()) \
     E(int, clone, (int (*function)(void *), void *stack, int flags, void *argument, void *parent_tid, void *tls, void *child_tid), \
       (function, stack, flags, argument, parent_tid, tls, child_tid)) \
-    E(int, pthread_create, (pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument), \
-      (thread, how, body, argument)) \
     E(int, pthread_cancel, (pthread_t thread), (thread)) \
     E(void, _exit, (int status), (status)) \
-    E(void, quick_exit, (int status), (status)) \
     E(int, prctl, (int what, unsigned long a, unsigned long b, unsigned long c, unsigned long d), (what, a, b, c, d)) \
     /* signals */ \
     E(int, sigaction, (int number, const struct sigaction *how, struct sigaction *before), (number, how, before))

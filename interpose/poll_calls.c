@@ -94,7 +94,7 @@ static struct fs_poller *poller_to_wait_on(int epoll) {
     struct ip_epoll *e = ip_epoll_at(epoll);
     struct fs_poller *p = e ? poller_of(e) : NULL;
     int failed;
-    if (p || !e || !ip_threaded) return p;
+    if (p || !e || !ip_has_threads()) return p;
     ip_enter();
     p = poller_for(e, epoll, &failed); /* (without memory for it there is none for a connection either) */
     ip_leave();

@@ -13,7 +13,7 @@
 
 static pid_t own_process;
 static fs_word32 no_mark;
-fs_word32 *ip_original_mark = &no_mark, ip_memory_shared;
+fs_word32 *ip_original_mark = &no_mark, ip_memory_shared, ip_threads_by_hand;
 fs_word32 ip_filtered;
 
 static void make_mark(void) {
@@ -36,39 +36,64 @@ int ip_ask_process(void) { return getpid() == own_process; }
 
 /* ---- forks ---------------------------------------------------------------------------------------------------------- */
 
-static int forking; /* a fork of which this front end has heard. Between its handlers the lock is held */
+static int forks;    /* that have begun, and of which at most one is under way (fs_fork_prepare). With the lock */
+static int prepared; /* the core knows of the one whose thread has the lock */
+static fs_word32 becoming; /* a thread calls execve: the first one alone says so of what that closes */
 
+int ip_fork_is_under_way(void) { return forks > 0; }
+
+static void prepare(struct ip_socket *s, void *with) {
+    (void)with;
+    ip_prepare_to_share(s);
+}
+
+void ip_prepare_fork(void) {
+    uint32_t seen;
+    do { /* until no other thread has made a socket meanwhile */
+        seen = ip_times_let_go;
+        ip_each_socket(prepare, NULL);
+    } while (ip_times_let_go != seen);
+}
+
+/* From its end to the end of the fork the thread has the lock, which the child has to find free. (A handler of another library's that forks in
+ * between makes a child of its own.) */
 static void before(int bare) {
-    if (!ip_is_active()) return;
+    if (ip_thread.forking) ip_thread.forking++;
+    if (ip_thread.forking || !ip_is_own_process()) return;
     ip_lock();
-    forking = ip_is_active();
-    if (!forking) { /* its end came first */
-        ip_unlock();
-        return;
+    int served = ip_is_active();
+    if (served) {
+        forks++;
+        fs_fork_prepare(bare);
     }
-    ip_each_socket(ip_prepare_to_share);
-    fs_fork_prepare(bare);
+    prepared = served;
+    ip_thread.forking = 1;
 }
 
 static void before_fork(void) { before(0); }
 
 /* The child may take a wakeup that was meant for a thread of this process. */
-static void share_instance(struct ip_epoll *e) {
+static void share_instance(struct ip_epoll *e, void *with) {
+    (void)with;
     struct fs_poller *p = ip_load_relaxed(&e->poller);
     if (p) fs_poller_forked(p);
 }
 
 static void in_parent(int bare) {
     int error = errno;
-    if (!ip_thread.has_lock || !forking) return;
-    forking = 0;
-    fs_fork_in_parent(bare, !ip_thread.forks_quietly);
-    ip_each_epoll(share_instance);
+    if (!ip_thread.forking || --ip_thread.forking) return;
+    if (prepared) {
+        fs_fork_in_parent(bare, !ip_thread.forks_quietly);
+        ip_each_epoll(share_instance, NULL);
+        forks--;
+        ip_end_if_unneeded(); /* (it waited for the end of the fork) */
+    }
     ip_unlock();
     errno = error;
 }
 
-static void start_over(struct ip_socket *s) {
+static void start_over(struct ip_socket *s, void *with) {
+    (void)with;
     struct fs_call call;
     ip_store_relaxed(&s->inside, 0); /* those of threads that are not here */
     if (!s->opened) return;
@@ -76,20 +101,24 @@ static void start_over(struct ip_socket *s) {
     if (s->opened) fs_fork_restart(ip_conn(s));
 }
 
-static void leave_shared_instance(struct ip_epoll *e) {
+static void leave_shared_instance(struct ip_epoll *e, void *with) {
+    (void)with;
     struct fs_poller *p = ip_load_relaxed(&e->poller);
     if (p) fs_poller_after_fork(p);
 }
 
 static void in_child(int bare) {
-    if (!ip_thread.has_lock || !forking) return;
-    forking = 0;
-    ip_claim_memory();
-    ip_threaded = 0;
-    fs_fork_in_child(bare);
-    ip_each_epoll(leave_shared_instance);
-    ip_poller_after_fork();
-    ip_each_socket(start_over);
+    if (!ip_thread.forking) return;
+    ip_thread.forking = forks = 0;
+    ip_store_relaxed(&becoming, 0);
+    if (prepared) {
+        ip_claim_memory();
+        fs_fork_in_child(bare);
+        ip_each_epoll(leave_shared_instance, NULL);
+        ip_poller_after_fork();
+        ip_each_socket(start_over, NULL);
+        ip_end_if_unneeded();
+    }
     ip_unlock();
 }
 
@@ -118,7 +147,6 @@ long ip_fork_by_number(long number, const long a[6]) {
 }
 
 pid_t _Fork(void) {
-    if (!ip_is_active() || !ip_is_own_process()) return real._Fork();
     before(1);
     pid_t child = real._Fork();
     if (child == 0) in_child(1);
@@ -169,11 +197,6 @@ __asm__(".text\n.globl vfork\n.type vfork, %function\nvfork:\n"
 
 /* ---- threads --------------------------------------------------------------------------------------------------------- */
 
-int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument) {
-    if (!ip_threaded) ip_threaded = 1; /* (the first thread that is made is made by the only one) */
-    return real.pthread_create(thread, how, body, argument);
-}
-
 int pthread_cancel(pthread_t thread) {
     ip_store_relaxed(&ip_cancels, 1);
     return real.pthread_cancel(thread);
@@ -181,42 +204,47 @@ int pthread_cancel(pthread_t thread) {
 
 /* ---- other programs ----------------------------------------------------------------------------------------------------- */
 
-/* The program that this process becomes has no use for what it does not inherit. */
-static void let_go_of_closed(struct ip_socket *s) {
-    struct fs_call call;
-    if (!s->opened || !ip_hold(s, &call)) return;
-    if (fs_note_ended(ip_conn(s))) fs_finish(ip_conn(s));
-    ip_end(s, &call);
+/* A program that this process becomes gets what it inherits on kernel TCP. All else is let go of by the kernel, once it has done so: it can
+ * refuse to for many reasons, and then this process goes on. (A child of vfork has the parent's connections in its memory: they stay.) */
+static int before_exec(void) {
+    if (!ip_is_active()) return 0;
+    ip_leave_inherited();
+    if (!ip_is_own_process() || ip_exchange(&becoming, 1)) return 0;
+    ip_lock();
+    fs_expect_exec(1);
+    ip_unlock();
+    return 1;
 }
 
-/* Before this process becomes another program, if it can. (A child of vfork has the parent's connections in its memory: they stay.) */
-static void before_exec(const char *path) {
-    if (!ip_is_active()) return;
-    ip_leave_inherited();
-    if (!ip_is_own_process() || !path || access(path, X_OK) < 0) return;
-    ip_lock();
-    ip_each_socket(let_go_of_closed);
-    ip_unlock();
+static int after_exec(int expected, int failed) {
+    if (!expected) return failed;
+    fs_expect_exec(0);
+    ip_store_relaxed(&becoming, 0);
+    return failed;
 }
 
 int execve(const char *path, char *const *arguments, char *const *environment) {
-    before_exec(path);
-    return real.execve(path, arguments, environment);
+    int expected = before_exec();
+    return after_exec(expected, real.execve(path, arguments, environment));
 }
 
 int execv(const char *path, char *const *arguments) { return execve(path, arguments, environ); }
 
-/* (Where on the PATH it lies the C library finds out: what has to be let go of is let go of by the kernel, as when a process is killed.) */
 int execvpe(const char *file, char *const *arguments, char *const *environment) {
-    before_exec(strchr(file, '/') ? file : NULL);
-    return real.execvpe(file, arguments, environment);
+    int expected = before_exec();
+    return after_exec(expected, real.execvpe(file, arguments, environment));
 }
 
 int execvp(const char *file, char *const *arguments) { return execvpe(file, arguments, environ); }
 
 int fexecve(int fd, char *const *arguments, char *const *environment) {
-    before_exec(NULL);
-    return real.fexecve(fd, arguments, environment);
+    int expected = before_exec();
+    return after_exec(expected, real.fexecve(fd, arguments, environment));
+}
+
+int execveat(int folder, const char *path, char *const *arguments, char *const *environment, int flags) {
+    int expected = before_exec();
+    return after_exec(expected, real.execveat(folder, path, arguments, environment, flags));
 }
 
 enum { ARGUMENTS = 4096 };
@@ -278,9 +306,14 @@ FILE *popen(const char *command, const char *mode) {
 
 /* ---- filters of system calls ------------------------------------------------------------------------------------------------ */
 
-static void leave_for_good(struct ip_socket *s) {
+static void leave_for_good(struct ip_socket *s, void *with) {
+    (void)with;
+    struct fs_call call;
     if (ip_is(&s->thing, IP_SOCKET) || !ip_leave_ring(s)) return;
-    let_go_of_closed(s);
+    if (s->opened && ip_hold(s, &call)) {
+        if (fs_note_ended(ip_conn(s))) fs_finish(ip_conn(s));
+        ip_end(s, &call);
+    }
     ip_settle(s);
 }
 
@@ -289,7 +322,7 @@ void ip_before_filter(void) {
     if (!ip_is_active() || !ip_is_own_process()) return;
     int error = errno;
     ip_lock();
-    ip_each_socket(leave_for_good);
+    ip_each_socket(leave_for_good, NULL);
     fs_control_thread_stop();
     ip_write_statistics();
     ip_store_relaxed(&ip_filtered, 1);
@@ -310,18 +343,22 @@ int prctl(int what, ...) {
 
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 
-static void (*of_each)(struct fs_connection *c);
+struct visit {
+    void (*body)(struct fs_connection *c, void *with);
+    void *with;
+};
 
-static void visit(struct ip_socket *s) {
-    if (s->opened) of_each(ip_conn(s));
+static void visit(struct ip_socket *s, void *with) {
+    struct visit *visit = with;
+    if (s->opened) visit->body(ip_conn(s), visit->with);
 }
 
-void ip_each_connection(void (*body)(struct fs_connection *c)) {
-    of_each = body;
-    ip_each_socket(visit);
+void ip_each_connection(void (*body)(struct fs_connection *c, void *with), void *with) {
+    ip_each_socket(visit, &(struct visit){body, with});
 }
 
-static void say_goodbye(struct ip_socket *s) {
+static void say_goodbye(struct ip_socket *s, void *with) {
+    (void)with;
     struct fs_call call;
     if (!s->opened || !fs_call_enter(ip_conn(s), &call)) return;
     if (fs_note_ended(ip_conn(s))) fs_finish(ip_conn(s));
@@ -331,27 +368,58 @@ static void say_goodbye(struct ip_socket *s) {
 void fs_libc_say_goodbye(void) {
     if (!ip_is_active() || !ip_is_own_process()) return;
     ip_lock();
-    ip_each_socket(say_goodbye);
+    ip_each_socket(say_goodbye, NULL);
     ip_unlock();
 }
 
-/* (Inside the core is who ends the process in a handler of its own fault there, such as that of a buffer it may not touch: it may have locks of the
- * core's. Then the kernel ends the connections, as when a process is killed.) */
+static fs_word32 finished; /* the process whose end was told */
+
+/* What this front end does at the end of the process, however the program ends it. (Inside the core is who ends the process in a handler of its own
+ * fault there, such as that of a buffer it may not touch: it may have locks of the core's. Then the kernel ends the connections, as when a process is
+ * killed.) */
 static void finish(void) {
     if (!ip_is_active() || !ip_is_own_process() || ip_thread.busy) return;
+    if (ip_exchange(&finished, (uint32_t)getpid()) == (uint32_t)getpid()) return;
     ip_write_statistics();
     ip_end_report();
     fs_libc_say_goodbye();
 }
 
-__attribute__((destructor)) static void end(void) { finish(); }
+/* exit(3) calls the handlers of atexit(3) and the destructors, the last registered first, and then writes out the streams, the last opened
+ * first. All of them may send. So a stream of ours, opened before those of the program, gets its only byte from the handler that was registered
+ * first. */
+static FILE *last_stream;
+
+static ssize_t write_last(void *nothing, const char *byte, size_t size) {
+    (void)nothing, (void)byte;
+    finish();
+    return (ssize_t)size;
+}
+
+static void at_exit(void *nothing) {
+    (void)nothing;
+    if (last_stream) putc_unlocked(0, last_stream); /* (a thread that was in it when this process was forked may have its lock) */
+    else finish();
+}
+
+static void at_quick_exit_(void *nothing) {
+    (void)nothing;
+    finish();
+}
+
+/* (What the C library's atexit and at_quick_exit call, with their object: its destruction would call the handler. Ours is never unloaded.) */
+extern int __cxa_atexit(void (*handler)(void *), void *argument, void *object);
+extern int __cxa_at_quick_exit(void (*handler)(void *), void *object);
+
+void ip_begin_end(void) {
+    last_stream = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_last});
+    __cxa_atexit(at_exit, NULL, NULL);
+    __cxa_at_quick_exit(at_quick_exit_, NULL);
+}
 
 void _exit(int status) {
     finish();
     for (;;) real._exit(status);
 }
 
-void quick_exit(int status) {
-    finish();
-    for (;;) real.quick_exit(status);
-}
+void _Exit(int status) { _exit(status); }

@@ -45,30 +45,28 @@ int fs_libc_path(int fd, struct fs_libc_path *path) {
     return open;
 }
 
-static struct { struct fs_libc_connection *list; int room, count; } asked; /* with the lock */
+struct asked { struct fs_libc_connection *list; int room, count; };
 
-static void add(struct ip_socket *s) {
+static void add(struct ip_socket *s, void *with) {
+    struct asked *asked = with;
     ip_open(s);
     if (!s->opened || fs_is(ip_conn(s), FS_IS_CLOSED)) return;
-    if (asked.count < asked.room) {
-        struct fs_libc_connection *told = &asked.list[asked.count];
+    if (asked->count < asked->room) {
+        struct fs_libc_connection *told = &asked->list[asked->count];
         told->fd = fs_fd(ip_conn(s));
         told->path = path_of(s);
         ip_ends(s, told->local, told->peer);
         fs_copy_counters(ip_conn(s), &told->count);
     }
-    asked.count++;
+    asked->count++;
 }
 
 int fs_libc_connections(struct fs_libc_connection *list, int room) {
+    struct asked asked = {list, room, 0};
     ip_lock();
-    asked.list = list;
-    asked.room = room;
-    asked.count = 0;
-    ip_each_socket(add);
-    int count = asked.count;
+    ip_each_socket(add, &asked);
     ip_unlock();
-    return count;
+    return asked.count;
 }
 
 /* ---- events ------------------------------------------------------------------------------------------------------------ */

@@ -12,7 +12,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-int close_range(unsigned first, unsigned last, int flags); /* glibc declares it from 2.34 on */
+int close_range(unsigned first, unsigned last, int flags); /* glibc declares these from 2.34 on */
+int execveat(int folder, const char *path, char *const *arguments, char *const *environment, int flags);
 
 enum { IO_URING_SETUP = 425, SYS_CLONE3 = 435 /* on every architecture */ };
 
@@ -86,6 +87,9 @@ static int serve(long number, const long a[6], long *got) {
 #endif
     case SYS_clone: return forks(number, a, (uint64_t)a[0], (uint64_t)a[1], got);
     case SYS_CLONE3: return how && forks(number, a, how->flags, how->stack, got);
+    case SYS_execve: *got = execve((const char *)a[0], (char *const *)a[1], (char *const *)a[2]); return 1;
+    case SYS_execveat: *got = execveat((int)a[0], (const char *)a[1], (char *const *)a[2], (char *const *)a[3], (int)a[4]); return 1;
+    case SYS_exit_group: _exit((int)a[0]);
     case SYS_prctl: *got = prctl((int)a[0], a[1], a[2], a[3], a[4]); return 1;
     case SYS_seccomp:
         if (a[0] == SECCOMP_SET_MODE_STRICT || (a[0] == SECCOMP_SET_MODE_FILTER && a[2])) ip_before_filter();

@@ -27,7 +27,7 @@ enum { JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOB_DAT = R_AARCH64_GLOB_DAT, ABSOLUTE 
 /* What the library shows beside the table of libc_functions.h (interpose/exports.map). */
 #define OTHERS(E) \
     E(__dprintf_chk) E(__poll_chk) E(__ppoll_chk) E(__read_chk) E(__recv_chk) E(__recvfrom_chk) E(__sigaction) E(__sysv_signal) \
-    E(__vdprintf_chk) E(bsd_signal) E(dprintf) E(execl) E(execle) E(execlp) E(execv) E(execvp) E(fcntl64) E(preadv64v2) E(pwritev64v2) E(sendfile64) \
+    E(__vdprintf_chk) E(_Exit) E(bsd_signal) E(dprintf) E(execl) E(execle) E(execlp) E(execv) E(execvp) E(fcntl64) E(preadv64v2) E(pwritev64v2) E(sendfile64) \
     E(siginterrupt) E(signal) E(sigset) E(sockatmark) E(ssignal) E(syscall) E(sysv_signal)
 
 /* (By their names in the object file: some of them have no declaration.) */

@@ -121,17 +121,16 @@ void ip_begin_report(void) {
 }
 
 static struct line ended;
-static int listed;
 
-static void list_open(struct ip_socket *s) {
+static void list_open(struct ip_socket *s, void *listed) {
     ip_open(s);
     if (!s->opened || fs_is(ip_conn(s), FS_IS_CLOSED) || ended.length > sizeof ended.text - 512) return;
     size_t before = ended.length;
-    add(&ended, "%s{", listed ? ", " : "");
+    add(&ended, "%s{", *(int *)listed ? ", " : "");
     if (add_ends(&ended, s)) {
         int ring = fs_is(ip_conn(s), FS_IS_ATTACHED) && !fs_is(ip_conn(s), FS_IS_OUT);
         add(&ended, ", \"path\": \"%s\", \"reason\": \"%s\"}", ring ? "ring" : "tcp", fs_reason_text(fs_reason_of(ip_conn(s))));
-        listed = 1;
+        *(int *)listed = 1;
     } else {
         ended.length = before;
     }
@@ -144,8 +143,9 @@ void ip_end_report(void) {
     for (int i = 1, n = 0; i < FS_REASONS; i++)
         if (fs_count_paths(i) > 0) add(&ended, "%s\"%s\": %lld", n++ ? ", " : "", fs_reason_text(i), (long long)fs_count_paths(i));
     add(&ended, "}}, \"open\": [");
+    int listed = 0;
     ip_lock();
-    ip_each_socket(list_open);
+    ip_each_socket(list_open, &listed);
     ip_unlock();
     add(&ended, "]");
     end(&ended);

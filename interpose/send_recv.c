@@ -9,7 +9,7 @@ int ip_is_nonblocking(struct ip_socket *s) {
     return (int)ip_load_relaxed(&s->nonblocking);
 }
 
-static int sleeps_in_kernel(struct ip_socket *s) { return fs_may_sleep_in_kernel(ip_conn(s), !ip_threaded); }
+static int sleeps_in_kernel(struct ip_socket *s) { return fs_may_sleep_in_kernel(ip_conn(s), !ip_has_threads()); }
 
 /* A wait of a call. `what`: FS_RECEIVE or FS_SEND. */
 struct wait {
@@ -36,7 +36,7 @@ static int64_t wait_for(struct ip_socket *s, struct wait *w) {
         fs_wait_spent(&w->patience, until);
         return 1;
     }
-    if (ip_threaded && !fs_is(ip_conn(s), w->what == FS_RECEIVE ? FS_IS_RECEIVING_RING : FS_IS_SENDING_RING))
+    if (ip_has_threads() && !fs_is(ip_conn(s), w->what == FS_RECEIVE ? FS_IS_RECEIVING_RING : FS_IS_SENDING_RING))
         fd_change = fs_fd_change_subscribe(); /* it sleeps on the number */
     ip_thread.may_sleep = 1;
     int woken = fs_sleep(ip_conn(s), w->what, until, fd_change);

@@ -25,7 +25,6 @@ struct handler { /* as the program has set it */
 };
 
 __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
-int ip_threaded;
 fs_word32 ip_cancels;
 static struct handler handlers[SIGNALS];
 static __thread uint64_t put_off __attribute__((tls_model("initial-exec"))); /* bit of each signal that was put off; */
@@ -142,7 +141,7 @@ long ip_sleep(long number, const long a[6], int masked) {
     struct ip_thread *t = &ip_thread;
     int busy = t->busy, may_sleep = t->may_sleep, how = masked ? IP_ASLEEP_MASKED : IP_ASLEEP;
     const int *ends = masked ? &never : &t->pending;
-    long got = ip_threaded ? call_cancellable(how, ends, number, a) : ip_call_asleep(&t->sleeps, how, ends, number, a);
+    long got = ip_has_threads() ? call_cancellable(how, ends, number, a) : ip_call_asleep(&t->sleeps, how, ends, number, a);
     if (got == -EINTR && !masked && !t->cancelled) { /* the handlers that were put off before: they may end the call */
         t->busy = t->may_sleep = 0;
         ip_compiler_barrier();

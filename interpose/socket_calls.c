@@ -124,10 +124,12 @@ static void forget_from(unsigned first, unsigned last) {
 }
 
 int close_range(unsigned first, unsigned last, int flags) {
-    if (ip_is_active() && first <= last && !(flags & CLOSE_RANGE_CLOEXEC)) forget_from(first, last);
+    if (!ip_is_active() || first > last) return real.close_range(first, last, flags);
+    if (real.close_range(UINT_MAX, UINT_MAX, flags) < 0) return -1; /* an empty range: the kernel refuses the flags, or has no such call */
+    if (!(flags & CLOSE_RANGE_CLOEXEC)) forget_from(first, last);
     /* Around numbers of the core's. */
     int failed = 0;
-    for (unsigned fd = first; ip_is_active() && first <= last && fd <= last && (int)fd <= ip_highest() && fd <= INT_MAX; fd++)
+    for (unsigned fd = first; first <= last && fd <= last && (int)fd <= ip_highest() && fd <= INT_MAX; fd++)
         if (ip_is_ours((int)fd)) {
             if (fd > first) failed |= real.close_range(first, fd - 1, flags);
             first = fd + 1;

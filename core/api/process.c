@@ -1,4 +1,4 @@
-/* What a front end says of its process, and asks of it: its own functions, forks, statistics.
+/* What a front end says of its process, and asks of it: its own functions, forks, other programs, statistics.
  *
  * Responsible for: the order in which parts hear of a fork. Never: what a connection does. */
 #include "api/whole.h"
@@ -29,27 +29,27 @@ static void become_process(void) {
     fs_own_pid_ns = fs_pid_ns();
 }
 
-static void each(void (*body)(struct fs_connection *c)) {
-    if (fs_front.each) fs_front.each(body);
+static void each(void (*body)(struct fs_connection *c, void *with), void *with) {
+    if (fs_front.each) fs_front.each(body, with);
 }
 
 /* ---- forks -------------------------------------------------------------------------------------------------- */
 
-static int counted_by, counted;
+struct counting { int by, connections; };
 
-static void count(struct fs_connection *c) {
+static void count(struct fs_connection *c, void *with) {
+    struct counting *counting = with;
     if (fs_has_ended(c)) return;
-    fs_count_child(fs_own(c), counted_by);
-    counted++;
-    if (counted_by > 0 && (fs_load_sc(&c->recv_sleepers) || fs_load_sc(&c->send_sleepers)))
+    fs_count_child(fs_own(c), counting->by);
+    counting->connections++;
+    if (counting->by > 0 && (fs_load_sc(&c->recv_sleepers) || fs_load_sc(&c->send_sleepers)))
         fs_wake_local(c); /* who sleeps looks now and then from here on: the child may be killed with a lock held */
 }
 
 static int count_child(int by) {
-    counted_by = by;
-    counted = 0;
-    each(count);
-    return counted;
+    struct counting counting = {by, 0};
+    each(count, &counting);
+    return counting.connections;
 }
 
 int fs_begin(const struct fs_front_end *front) {
@@ -69,28 +69,32 @@ void fs_end(void) {
     fs_host = (struct fs_host){0};
 }
 
-static int attaching;
+static int under_way; /* a thread forks, from fs_fork_prepare to the end of its fork. With the host lock */
 
-static void await_thread(struct fs_connection *c) {
+static void await_thread(struct fs_connection *c, void *with) {
+    (void)with;
     if (fs_has_ended(c)) return;
     fs_path_await_thread(&fs_whole_of(c)->path, c);
     fs_store_relaxed(&c->settled, 0);
 }
 
-static void look_for_thread(struct fs_connection *c) {
+static void look_for_thread(struct fs_connection *c, void *attaching) {
     unsigned long thread = fs_whole_of(c)->path.attaching;
-    attaching |= thread && thread != (unsigned long)pthread_self();
+    *(int *)attaching |= thread && thread != (unsigned long)pthread_self();
 }
 
 void fs_fork_prepare(int bare) {
+    while (under_way) fs_short_sleep_unlocked();
+    under_way = 1;
     fs_control_thread_stop();
-    each(await_thread);
     for (;;) { /* the child would believe itself on kernel TCP, and its parent and the peer be on the ring */
-        attaching = 0;
-        each(look_for_thread);
+        int attaching = 0;
+        each(look_for_thread, &attaching);
         if (!attaching) break;
         fs_short_sleep_unlocked();
     }
+    if (fs_front.before_fork) fs_front.before_fork();
+    each(await_thread, NULL);
     fs_expect_fork(1);
     if (bare) fs_before_fork();
 }
@@ -98,13 +102,15 @@ void fs_fork_prepare(int bare) {
 void fs_fork_in_parent(int bare, int starts) {
     if (bare) fs_after_fork_in_parent();
     fs_expect_fork(0);
+    under_way = 0;
     fs_control_thread_after_fork();
     if (starts) fs_start_control_thread();
 }
 
 void fs_start_control_thread(void) { fs_control_thread_restart(); }
 
-static void inherit(struct fs_connection *c) {
+static void inherit(struct fs_connection *c, void *with) {
+    (void)with;
     fs_whole_of(c)->path.attaching = 0;
     fs_conn_inherit(c);
 }
@@ -113,9 +119,10 @@ void fs_fork_in_child(int bare) {
     if (bare) fs_after_fork_in_child();
     become_process();
     fs_expect_fork(0);
+    under_way = 0;
     fs_slab_forget();
     fs_fd_change_forget();
-    each(inherit);
+    each(inherit, NULL);
     fs_regions_forget();
 }
 
@@ -125,20 +132,37 @@ void fs_fork_restart(struct fs_connection *c) {
     fs_pollable_after_fork(fs_pollable_of(c));
 }
 
+/* ---- other programs ------------------------------------------------------------------------------------------ */
+
+/* (What has gone back to the kernel the program may inherit.) */
+static void may_close(struct fs_connection *c, void *with) {
+    (void)with;
+    int stays = fs_is_attached(c) ? !fs_has_fallen_back(c) : fs_path_is_undecided(c);
+    if (!fs_has_ended(c) && stays) fs_holder_may_exec(fs_own(c));
+}
+
+void fs_expect_exec(int comes) {
+    static struct robust_list *before; /* (of one thread at a time) */
+    struct robust_list_head *list = fs_current_thread(fs_own_pid)->list;
+    if (comes) {
+        before = list->list.next;
+        each(may_close, NULL);
+    } else {
+        list->list.next = before;
+    }
+}
+
 /* ---- settings and statistics --------------------------------------------------------------------------------- */
 
 void fs_set_spin(int64_t longest) { fs_spin_ns = longest; }
 
-static struct fs_counters *sum_of;
-
-static void add(struct fs_connection *c) { fs_add_counters(sum_of, &c->ring.count, 0); }
+static void add(struct fs_connection *c, void *sum) { fs_add_counters(sum, &c->ring.count, 0); }
 
 void fs_sum_counters(struct fs_counters *sum) {
     memset(sum, 0, sizeof *sum);
-    sum_of = sum;
     fs_add_counters(sum, &fs_totals, 0);
     fs_add_counters(sum, &fs_poller_totals, 0);
-    each(add);
+    each(add, sum);
 }
 
 void fs_copy_counters(struct fs_connection *c, struct fs_counters *copy) {

@@ -64,8 +64,10 @@ struct fs_front_end {
      * with no lock of the core held. */
     void *(*unlock)(void);
     void (*lock)(void *unlocked);
-    /* Calls `body` with each connection that is open here. Called with the host lock, and in a fork. */
-    void (*each)(void (*body)(struct fs_connection *c));
+    /* Calls `body` with each connection that is open here, and with `with`. Called with the host lock, and in a fork. */
+    void (*each)(void (*body)(struct fs_connection *c, void *with), void *with);
+    /* A fork comes: what the front end has of its sockets alone, a child shall not have alone too. Called with the host lock. */
+    void (*before_fork)(void);
     /* The program polls through pollers, so a connection is told to them before it attaches. */
     int polls;
     /* For pollers. Ends a call of theirs, with all that fs_call_exit may ask for. */
@@ -446,8 +448,9 @@ void fs_control_thread_stop(void);
 
 /* ---- forks ---------------------------------------------------------------------------------------------------------- */
 
-/* This thread is about to fork. Stops the control thread, and waits until no other thread attaches a connection. `bare`, here and below:
- * the fork runs no handlers of pthread_atfork(3), as _Fork(3) and clone(2). [host lock, which is then kept until after the fork] */
+/* This thread is about to fork. Forks come one after another: waits until none of another thread's is under way. Then stops the control
+ * thread, and waits until no other thread attaches a connection. `bare`, here and below: the fork runs no handlers of pthread_atfork(3), as
+ * _Fork(3) and clone(2). [host lock, which is unlocked meanwhile, and then kept until after the fork] */
 void fs_fork_prepare(int bare);
 
 /* The fork is over, in the parent; or did not happen, and errno says why. The control thread starts again if it was there and `starts`, else
@@ -462,6 +465,13 @@ void fs_fork_in_child(int bare);
 /* In the child, for a connection: a search starts again once this process is the only holder, and requests of an attached one's peer are
  * answered here. [host lock] */
 void fs_fork_restart(struct fs_connection *c);
+
+/* ---- other programs ------------------------------------------------------------------------------------------------- */
+
+/* 1: this thread is about to call execve(2), which closes what has not gone back to the kernel. Until it has succeeded, all goes on. Then the
+ * kernel tells the peers, and this process counts no more as a holder. 0: execve has returned. One thread at a time. [1: host lock, which is
+ * not kept; 0: any] */
+void fs_expect_exec(int comes);
 
 /* ---- statistics ------------------------------------------------------------------------------------------------------- */
 

@@ -12,10 +12,12 @@ uint32_t fs_pid_ns(void) {
     return fs_system.stat("/proc/self/ns/pid", &s) == 0 ? (uint32_t)s.st_ino : 0;
 }
 
-/* Returns true if a process has ended. A zombie has too: its descriptors are closed even if nobody waits for it. */
+/* Returns true if a process has ended, or has become another program. A zombie has ended too: its descriptors are closed even if nobody
+ * waits for it. */
 static int is_dead(uint32_t process) {
     struct pollfd ended = {-1, POLLIN, 0};
     int dead;
+    if (process & FUTEX_OWNER_DIED) return 1;
     if (process == fs_own_pid) return 0;
     if (fs_system.kill((pid_t)process, 0) < 0 && errno == ESRCH) return 1;
     ended.fd = fs_system.pidfd_open((pid_t)process, 0);
@@ -34,8 +36,8 @@ static int known_children(const struct fs_shared_side *own) {
 uint32_t fs_count_holders(struct fs_shared_side *own) {
     int known = known_children(own);
     for (int i = 0; i < known; i++) {
-        uint32_t child = fs_load_sc(&own->children[i]);
-        if (child && is_dead(child) && fs_cas32(&own->children[i], child, 0))
+        uint32_t child = fs_load_sc(&own->children[i].word);
+        if (child && is_dead(child) && fs_cas32(&own->children[i].word, child, 0))
             fs_add_sc(&own->holders, (uint32_t)-1);
     }
     return fs_load_sc(&own->holders);
@@ -46,15 +48,29 @@ void fs_count_child(struct fs_shared_side *own, int by) { fs_add_sc(&own->holder
 void fs_register_child(struct fs_shared_side *own) {
     int known = known_children(own);
     for (int i = 0; i < known; i++)
-        if (fs_cas32(&own->children[i], 0, fs_own_pid)) break;
+        if (fs_cas32(&own->children[i].word, 0, fs_own_pid)) break;
+}
+
+/* Returns the index of this process in `children`, or -1. (Its own word: relaxed.) */
+static int find_child(const struct fs_shared_side *own) {
+    int known = known_children(own);
+    for (int i = 0; i < known; i++)
+        if (fs_load_relaxed((fs_word32 *)&own->children[i].word) == fs_own_pid) return i;
+    return -1;
 }
 
 /* Removes this process from `children`. Returns its index, or -1. */
 static int forget_child(struct fs_shared_side *own) {
-    int known = known_children(own);
-    for (int i = 0; i < known; i++)
-        if (fs_load_relaxed(&own->children[i]) == fs_own_pid && fs_cas32(&own->children[i], fs_own_pid, 0)) return i; /* (its own word) */
-    return -1;
+    int child = find_child(own);
+    return child >= 0 && fs_cas32(&own->children[child].word, fs_own_pid, 0) ? child : -1;
+}
+
+/* (The thread that calls execve has its process's id when the kernel walks its list, whichever thread it is.) */
+void fs_holder_may_exec(struct fs_shared_side *own) {
+    int child = find_child(own);
+    if (child < 0) return;
+    fs_current_thread(fs_own_pid);
+    fs_lock_push(&own->children[child]);
 }
 
 void fs_unregister_holder(struct fs_shared_side *own) {
@@ -77,6 +93,6 @@ int fs_release_unless_last(struct fs_shared_side *own) {
         if (holders <= 1) return 1;
         int child = forget_child(own);
         if (fs_cas32(&own->holders, holders, holders - 1)) return 0;
-        if (child >= 0) fs_cas32(&own->children[child], 0, fs_own_pid);
+        if (child >= 0) fs_cas32(&own->children[child].word, 0, fs_own_pid);
     }
 }

@@ -15,6 +15,9 @@ void fs_register_child(struct fs_shared_side *own);
 
 void fs_unregister_holder(struct fs_shared_side *own); /* this process no longer holds the connection */
 
+/* This thread is about to call execve(2), which closes the connection: if that succeeds, the holder counts as one that was killed. */
+void fs_holder_may_exec(struct fs_shared_side *own);
+
 /* Returns 1 if this process is the last holder. Then it stays counted until fs_unregister_holder. Otherwise returns 0, and it is no
  * holder any more. */
 int fs_release_unless_last(struct fs_shared_side *own);

@@ -80,7 +80,9 @@ struct fs_shared_side {
     /* The rest needs no lock. */
     fs_word32 moved;       /* enum fs_moved */
     fs_word32 holders;     /* processes that have this connection open */
-    fs_word32 children[4]; /* process ids of forked holders, as many as fit, so that a killed one is noticed */
+    /* Forked holders, as many as fit, so that one is noticed that was killed. Each word is a process id. One that is about to become another
+     * program has it on its list of robust futexes, and the kernel marks it if it does. */
+    struct fs_robust_lock children[4];
     uint32_t pid_space;    /* the PID namespace in which `children` is valid (fs_pid_ns); never changes */
     struct fs_fallback_lock fallback;
 };

@@ -39,6 +39,7 @@ void nap(int milliseconds);
 
 void install(void);    /* the library, while the process runs */
 void tell_path(int a, int b);
+void *library_function(const char *name); /* of the library, or NULL */
 
 void connect_by(int *a, int *b, int passes); /* `passes`: the listener's number comes by a message, as from another process */
 void connect_pair(int *a, int *b);
@@ -96,6 +97,13 @@ void exits(int a, int b);
 void renamed(int a, int b);
 void shares(int a, int b);
 void filters(int a, int b);
+void forking_threads(int a, int b);
+void other_threads(int a, int b);
+void failing_programs(int a, int b);
+void becoming(int a, int b);
+void holders(int a, int b);
+void last_words(int a, int b);
+void refusals(int a, int b);
 void early_registered(int a, int b);
 void early_instances(int a, int b);
 void early_connects(int a, int b);

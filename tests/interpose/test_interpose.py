@@ -92,6 +92,23 @@ def test_calls_do_the_same_where_the_library_is_put_in_place_while_the_program_r
     pytest.fail(f"it stays on kernel TCP: {done.stderr}")
 
 
+@pytest.mark.parametrize("installed", [False, True])
+def test_what_a_library_that_was_loaded_later_sends_at_the_end_arrives(
+    installed: bool, program: Path, tmp_path: Path
+) -> None:
+    plugin = tmp_path / "plugin.so"
+    source = ROOT / "tests/interpose/relocated/plugin.c"
+    subprocess.run([COMPILER, "-shared", "-fPIC", str(source), "-o", str(plugin)], check=True, timeout=60)
+    variables = {"CONFORMANCE_PLUGIN": str(plugin)}
+    expected = ended([program, "last_words"], **variables).stdout
+    assert expected.count("destructor stream ") == 3
+    if installed:
+        variables |= {"CONFORMANCE_LIBRARY": launch.LIBRARY, "CONFORMANCE_SETTINGS": config.text_of(config.Settings())}
+        assert ended([program, "last_words"], **variables).stdout == expected
+    else:
+        assert under_library([program, "last_words"], tmp_path / "stats.json", **variables)[0] == expected
+
+
 @pytest.mark.parametrize(
     ("way", "when"),
     [*((way, when) for way in ("write", "sendto", "writev", "io_uring") for when in ("", "busy")), ("write", "idle")],

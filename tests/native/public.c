@@ -13,9 +13,9 @@ enum { ROUNDS = 200000, OPERATIONS = 8 };
 static struct fs_connection *ends[2]; /* NULL: its memory is ours again */
 static int numbers[2];
 
-static void each(void (*body)(struct fs_connection *c)) {
+static void each(void (*body)(struct fs_connection *c, void *with), void *with) {
     for (int i = 0; i < 2; i++)
-        if (ends[i]) body(ends[i]);
+        if (ends[i]) body(ends[i], with);
 }
 
 static void check(int good, const char *what) {
