@@ -81,7 +81,7 @@ static const struct {
     {"cancelled", cancelled}, {"leaps", leaps},
     {"spawns", spawns}, {"daemons", daemons}, {"changes", changes}, {"filtered", filtered}, {"numbers_left", numbers_left}, {"exits", exits}, {"renamed", renamed}, {"shares", shares},
     {"filters", filters},
-    {"interrupted_calls", interrupted_calls}, {"interrupted_by", interrupted_by}, {"masks", masks}, {"moments", moments}, {"renumbers", renumbers}, {"pipes", pipes},
+    {"interrupted_calls", interrupted_calls}, {"interrupted_by", interrupted_by}, {"masks", masks}, {"moments", moments}, {"renumbers", renumbers}, {"closed_by_handlers", closed_by_handlers}, {"pipes", pipes},
     {"early_registered", early_registered}, {"early_instances", early_instances}, {"early_connects", early_connects}, {"early_shut", early_shut},
     {"early_urgent", early_urgent}, {"early_threads", early_threads}, {"early_closed", early_closed}, {"early_forked", early_forked},
 };
