@@ -80,7 +80,7 @@ static const struct {
     {"forks", forks}, {"forked_waits", forked_waits}, {"abandoned", abandoned}, {"closed_instances", closed_instances}, {"forked_alone", forked_alone}, {"forked_past", forked_past}, {"programs", programs},
     {"cancelled", cancelled}, {"leaps", leaps},
     {"spawns", spawns}, {"daemons", daemons}, {"changes", changes}, {"filtered", filtered}, {"numbers_left", numbers_left}, {"exits", exits}, {"renamed", renamed}, {"shares", shares},
-    {"interrupted_calls", interrupted_calls}, {"interrupted_by", interrupted_by}, {"masks", masks}, {"moments", moments}, {"renumbers", renumbers}, {"pipes", pipes},
+    {"interrupted_calls", interrupted_calls}, {"interrupted_by", interrupted_by}, {"masks", masks}, {"moments", moments}, {"renumbers", renumbers}, {"closed_by_handlers", closed_by_handlers}, {"pipes", pipes},
     {"filters", filters}, {"forking_threads", forking_threads}, {"other_threads", other_threads}, {"failing_programs", failing_programs},
     {"becoming", becoming}, {"holders", holders}, {"last_words", last_words}, {"refusals", refusals},
     {"early_registered", early_registered}, {"early_instances", early_instances}, {"early_connects", early_connects}, {"early_shut", early_shut},

@@ -70,6 +70,7 @@ void interrupted_by(int a, int b);
 void masks(int a, int b);
 void moments(int a, int b);
 void renumbers(int a, int b);
+void closed_by_handlers(int a, int b);
 void pipes(int a, int b);
 void threads(int a, int b);
 void closed(int a, int b);

@@ -408,6 +408,43 @@ void renumbers(int a, int b) {
     close(pair[0]);
 }
 
+static volatile int other_end;
+
+static void replace_instances(int number) {
+    int at[40];
+    if (instance < 0 || number != SIGALRM) return;
+    close(instance);
+    instance = -1;
+    for (int i = 0; i < 40; i++) {
+        at[i] = epoll_create1(0);
+        epoll_ctl(at[i], EPOLL_CTL_ADD, other_end, &(struct epoll_event){.events = EPOLLIN});
+        epoll_wait(at[i], &(struct epoll_event){0}, 1, 0);
+    }
+    for (int i = 0; i < 40; i++) close(at[i]);
+}
+
+/* A handler closes the instance on which its thread is about to wait, and many others, so that their memory is used again. */
+void closed_by_handlers(int a, int b) {
+    other_end = b;
+    instance = -1;
+    act(SIGALRM, replace_instances, 0);
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 300}, {0, 300}}, NULL);
+    int odd = 0;
+    for (int i = 0; i < 300; i++) {
+        int made = epoll_create1(0);
+        epoll_ctl(made, EPOLL_CTL_ADD, b, &(struct epoll_event){.events = EPOLLIN});
+        instance = made;
+        for (int n = 0; n < 1000 && instance >= 0; n++) odd += epoll_wait(made, &(struct epoll_event){0}, 1, n % 8 ? 0 : 2) > 0;
+        if (instance >= 0) close(instance);
+        instance = -1;
+    }
+    setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+    SAY(odd);
+    SAY(write(a, "x", 1));
+    SAY(poll(&(struct pollfd){b, POLLIN, 0}, 1, 5000));
+    SAY(read(b, piece, 1));
+}
+
 /* ---- SIGPIPE --------------------------------------------------------------------------------------------------------------- */
 
 static void tell_pending(const char *what, long got) {

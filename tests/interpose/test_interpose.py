@@ -61,6 +61,20 @@ def test_handlers_of_constructors_that_ran_before(move_after: str, tmp_path: Pat
     assert stats["connections_ring"] == 1
 
 
+def test_a_sleep_that_the_kernel_has_not_begun_ends_by_a_signal(tmp_path: Path) -> None:
+    program, core = tmp_path / "places", ROOT / "core"
+    sources = [ROOT / "tests/interpose/handlers/places.c", INTERPOSE / "sleep_call.c"]
+    includes = [f"-I{folder}" for folder in (INTERPOSE, core, core / "include")]
+    words = [COMPILER, "-std=gnu11", "-D_GNU_SOURCE", "-O2", *includes, *sources, "-o", program]
+    subprocess.run(words, check=True, timeout=60)
+    assert ended([program]).stdout.splitlines() == [
+        "nothing comes: called, begun 1, asleep -1, then 0",
+        "something was put off: EINTR, begun 1, asleep -1, then 0",
+        "at the check: EINTR, begun 0, asleep 1, then 0",
+        "after the check: EINTR, begun 0, asleep 1, then 0",
+    ]
+
+
 def test_a_handler_ends_the_process_at_a_fault_within_a_send(tmp_path: Path) -> None:
     program = tmp_path / "faults"
     subprocess.run([COMPILER, "-O1", ROOT / "tests/interpose/handlers/faults.c", "-o", program], check=True, timeout=60)
