@@ -85,6 +85,8 @@ static int serve(long number, const long a[6], long *got) {
 #endif
     case SYS_clone: return forks(number, a, (uint64_t)a[0], (uint64_t)a[1], got);
     case SYS_CLONE3: return how && forks(number, a, how->flags, how->stack, got);
+    case SYS_unshare: *got = unshare((int)a[0]); return 1;
+    case SYS_setns: *got = setns((int)a[0], (int)a[1]); return 1;
     case SYS_prctl: *got = prctl((int)a[0], a[1], a[2], a[3], a[4]); return 1;
     case SYS_seccomp:
         if (a[0] == SECCOMP_SET_MODE_STRICT || (a[0] == SECCOMP_SET_MODE_FILTER && a[2])) ip_before_filter();

@@ -125,6 +125,7 @@ static void forget_from(unsigned first, unsigned last) {
 
 int close_range(unsigned first, unsigned last, int flags) {
     if (ip_is_active() && first <= last && !(flags & CLOSE_RANGE_CLOEXEC)) forget_from(first, last);
+    int paused = flags & CLOSE_RANGE_UNSHARE && ip_before_own_table();
     /* Around numbers of the core's. */
     int failed = 0;
     for (unsigned fd = first; ip_is_active() && first <= last && fd <= last && (int)fd <= ip_highest() && fd <= INT_MAX; fd++)
@@ -132,7 +133,9 @@ int close_range(unsigned first, unsigned last, int flags) {
             if (fd > first) failed |= real.close_range(first, fd - 1, flags);
             first = fd + 1;
         }
-    return first <= last ? real.close_range(first, last, flags) | failed : failed;
+    if (first <= last) failed |= real.close_range(first, last, flags);
+    if (paused) ip_after_own_table();
+    return failed;
 }
 
 void closefrom(int first) {
@@ -212,7 +215,7 @@ int fcntl64(int fd, int what, ...) {
     int got = real.fcntl(fd, what, argument);
     if (ip_unlikely(got < 0) && ip_give_back()) got = real.fcntl(fd, what, argument);
     if (got < 0) return got;
-    if (s && what == F_SETFL) ip_store_relaxed(&s->nonblocking, (flags & O_NONBLOCK) != 0);
+    if (s && what == F_SETFL) ip_note_nonblocking(s, (flags & O_NONBLOCK) != 0);
     if (what == F_DUPFD || what == F_DUPFD_CLOEXEC) {
         ip_also_means(fd, got);
         if (got <= 2) ip_leave_number(got);

@@ -99,7 +99,13 @@ void fs_fork_in_parent(int bare, int starts) {
     if (bare) fs_after_fork_in_parent();
     fs_expect_fork(0);
     fs_control_thread_after_fork();
+    each(fs_forget_timeouts); /* the child may set them */
     if (starts) fs_start_control_thread();
+}
+
+void fs_control_thread_resume(void) {
+    fs_control_thread_after_fork();
+    fs_start_control_thread();
 }
 
 void fs_start_control_thread(void) { fs_control_thread_restart(); }
@@ -107,6 +113,7 @@ void fs_start_control_thread(void) { fs_control_thread_restart(); }
 static void inherit(struct fs_connection *c) {
     fs_whole_of(c)->path.attaching = 0;
     fs_conn_inherit(c);
+    fs_forget_timeouts(c);
 }
 
 void fs_fork_in_child(int bare) {
