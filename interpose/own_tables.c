@@ -28,8 +28,8 @@ static int pause_core(void) {
     return alone;
 }
 
-static void resume_core(void) {
-    fs_control_thread_resume();
+static void resume_core(int renamed) {
+    fs_control_thread_resume(renamed);
     ip_unlock();
 }
 
@@ -43,15 +43,14 @@ int unshare(int flags) {
     if (!(flags & (NEEDS_ONE_THREAD | CLONE_FILES)) || !begin()) return real.unshare(flags);
     int error = errno, alone = pause_core();
     if (flags & CLONE_FILES && !alone) {
-        fs_control_thread_resume();
+        fs_control_thread_resume(0);
         ip_go_without();
         fs_control_thread_stop();
     }
     errno = error;
     int failed = real.unshare(flags);
     error = errno;
-    if (!failed && flags & CLONE_NEWUSER) fs_users_changed();
-    resume_core();
+    resume_core(!failed && flags & CLONE_NEWUSER);
     errno = error;
     return failed;
 }
@@ -61,8 +60,7 @@ int setns(int fd, int kind) {
     if (!begin()) return real.setns(fd, kind);
     pause_core();
     int failed = real.setns(fd, kind), error = errno;
-    if (!failed) fs_users_changed();
-    resume_core();
+    resume_core(!failed);
     errno = error;
     return failed;
 }
@@ -71,7 +69,7 @@ int ip_before_own_table(void) {
     if (!begin()) return 0;
     int error = errno, alone = pause_core();
     if (!alone) {
-        fs_control_thread_resume();
+        fs_control_thread_resume(0);
         ip_go_without();
         ip_unlock();
     }
@@ -81,7 +79,7 @@ int ip_before_own_table(void) {
 
 void ip_after_own_table(void) {
     int error = errno;
-    resume_core();
+    resume_core(0);
     errno = error;
 }
 

@@ -9,6 +9,7 @@
 #include "conn/state.h"
 #include "control/control_thread.h"
 #include "control/introspection.h"
+#include "control/trust.h"
 #include "process/atfork.h"
 #include "process/fork_shared_slab.h"
 #include "process/holder_count.h"
@@ -103,7 +104,8 @@ void fs_fork_in_parent(int bare, int starts) {
     if (starts) fs_start_control_thread();
 }
 
-void fs_control_thread_resume(void) {
+void fs_control_thread_resume(int renamed) {
+    if (renamed) fs_users_changed();
     fs_control_thread_after_fork();
     fs_start_control_thread();
 }

@@ -97,9 +97,6 @@ void fs_set_limits(const struct fs_limits *limits);
 /* Applies the setting at once, to all connections. [host lock] */
 void fs_set_trust(const struct fs_trust *given);
 
-/* The process has entered a user namespace, or may have: the numbers of users mean others. [host lock] */
-void fs_users_changed(void);
-
 /* Sets how long a wait may spin before it sleeps, ns; 0: never. [host lock] */
 void fs_set_spin(int64_t longest);
 
@@ -446,7 +443,10 @@ void fs_poller_after_fork(struct fs_poller *p);
  * before the fork is over. Several threads may do so at once: one joins the thread, and the others wait for that. Nobody waits long: a
  * thread that an untrusted user blocks in a call ends later, and holds no lock meanwhile. [host lock] */
 void fs_control_thread_stop(void);
-void fs_control_thread_resume(void); /* after each fs_control_thread_stop that no fork follows: it starts again if it is wanted [host lock] */
+
+/* After each fs_control_thread_stop that no fork follows: it starts again if it is wanted. `renamed`: the process may be in another user
+ * namespace by now, where the numbers of users mean others. [host lock] */
+void fs_control_thread_resume(int renamed);
 
 /* ---- forks ---------------------------------------------------------------------------------------------------------- */
 
