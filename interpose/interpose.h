@@ -125,6 +125,14 @@ int ip_make_own(int fd, int what, long argument);
 int ip_close_own(int fd);
 void ip_forget_own_numbers(void);
 
+/* What the core calls to make a number that it has for a moment (own_numbers.c). Both return -errno if they fail. */
+long ip_make_passing(long number, const long a[6]);
+long ip_receive_passing(int fd, struct msghdr *message, int flags);
+
+/* As dup3(2), for the program: not onto a number that the core has for a moment. */
+int ip_place(int from, int to, int flags);
+void ip_numbers_after_fork(void); /* in the child */
+
 extern struct fs_calls ip_calls; /* what the core calls: no cancellation points */
 void ip_tell_core(void);
 
@@ -151,6 +159,7 @@ void ip_set_number(int fd, struct ip_thing *thing);
 
 /* The numbers that lead to it: at most `room` of them are written. How many there are. With the lock. */
 int ip_numbers_of(const struct ip_thing *thing, int *numbers, int room);
+void ip_raise_highest(int fd);
 int ip_highest(void); /* the highest number that ever led somewhere, or -1 */
 
 /* A record that nobody has, of the kind IP_SOCKET or IP_EPOLL; NULL without memory. With the lock. */

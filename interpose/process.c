@@ -90,6 +90,7 @@ static void in_child(int bare) {
     if (!ip_thread.has_lock || !forking) return;
     forking = 0;
     ip_claim_memory();
+    ip_numbers_after_fork();
     ip_threaded = 0;
     fs_fork_in_child(bare);
     ip_each_epoll(leave_shared_instance);

@@ -190,12 +190,13 @@ static int dup3_will_succeed(int from, int to, int flags) {
 }
 
 int dup3(int from, int to, int flags) {
-    if (ip_likely(!ip_thing_at(from) && !ip_thing_at(to)) || from == to) return real.dup3(from, to, flags);
+    if (from == to) return real.dup3(from, to, flags);
+    if (ip_likely(!ip_thing_at(from) && !ip_thing_at(to))) return ip_place(from, to, flags);
     if (0 <= to && to <= 2) ip_leave_number(from);
     if (to >= 0 && !ip_thing_at(to) && ip_thing_at(from) && real.fcntl(to, F_GETFD, NULL) >= 0)
         ip_leave_number(from); /* a stream of the C library's may have the number, and go on using it */
     if (ip_thing_at(to) && dup3_will_succeed(from, to, flags)) ip_forget_number(to);
-    int made = real.dup3(from, to, flags);
+    int made = ip_place(from, to, flags);
     ip_also_means(from, made);
     return made;
 }

@@ -81,7 +81,7 @@ static const struct {
     {"cancelled", cancelled}, {"leaps", leaps},
     {"spawns", spawns}, {"daemons", daemons}, {"changes", changes}, {"filtered", filtered}, {"numbers_left", numbers_left}, {"exits", exits}, {"renamed", renamed}, {"shares", shares},
     {"filters", filters},
-    {"flags_of_others", flags_of_others}, {"numbered_again", numbered_again}, {"limited", limited}, {"locked", locked}, {"parts", parts},
+    {"flags_of_others", flags_of_others}, {"numbered_again", numbered_again}, {"limited", limited}, {"locked", locked}, {"parts", parts}, {"free_numbers", free_numbers},
     {"early_registered", early_registered}, {"early_instances", early_instances}, {"early_connects", early_connects}, {"early_shut", early_shut},
     {"early_urgent", early_urgent}, {"early_threads", early_threads}, {"early_closed", early_closed}, {"early_forked", early_forked},
 };

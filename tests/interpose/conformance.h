@@ -95,6 +95,7 @@ void numbered_again(int a, int b);
 void limited(int a, int b);
 void locked(int a, int b);
 void parts(int a, int b);
+void free_numbers(int a, int b);
 void early_registered(int a, int b);
 void early_instances(int a, int b);
 void early_connects(int a, int b);

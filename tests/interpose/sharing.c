@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 static void nothing(int fd) { (void)fd; }
 static void no_wait(int fd) { fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK); }
@@ -232,5 +233,67 @@ void parts(int a, int b) {
             SAY(status);
         }
     SAY(write(a, "x", 1));
+    (void)b;
+}
+
+/* ---- free numbers -------------------------------------------------------------------------------------------------------- */
+
+/* Connects, talks and closes, again and again. */
+static void visit_for_ever(const struct sockaddr_in *there) {
+    for (;;) {
+        char c = 1;
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fd, (const struct sockaddr *)there, sizeof *there)) _exit(1);
+        for (int i = 0; i < 60 && write(fd, &c, 1) == 1 && read(fd, &c, 1) == 1; i++) {}
+        close(fd);
+    }
+}
+
+/* A program of one thread puts a file on a number that it knows to be free, while connections of its own move: the file stays there. */
+void free_numbers(int a, int b) {
+    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int listener = socket(AF_INET, SOCK_STREAM, 0), other = open("/dev/null", O_RDWR), lost = 0, refused = 0, served = 0;
+    pid_t visitors[2];
+    struct stat wanted, found;
+    fstat(other, &wanted);
+    /* (Below the ports that the visitors get: the end with the smaller one publishes a name, and gets descriptors of the other.) */
+    for (int port = 10000 + getpid() % 10000;; port++) {
+        here.sin_port = htons((uint16_t)port);
+        if (!bind(listener, (struct sockaddr *)&here, sizeof here)) break;
+    }
+    SAY(listen(listener, 8));
+    for (int i = 0; i < 2; i++)
+        if (!(visitors[i] = fork())) close(listener), visit_for_ever(&here);
+    struct pollfd p[3] = {{listener, POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}};
+    for (time_t end = time(NULL) + 2; time(NULL) <= end;) {
+        int ready = poll(p, 3, 0);
+        for (int i = 0; i < 60; i++) {
+            int number = dup(other);
+            close(number);
+            if (dup2(other, number) < 0) {
+                refused++;
+                continue;
+            }
+            for (volatile int moments = 0; moments < 2000; moments++) {}
+            if (fstat(number, &found) || found.st_rdev != wanted.st_rdev) lost++;
+            else close(number);
+        }
+        for (int i = 1; ready > 0 && i < 3; i++) {
+            char c;
+            if (p[i].fd < 0 || !p[i].revents) continue;
+            if (read(p[i].fd, &c, 1) == 1 && write(p[i].fd, &c, 1) == 1) continue;
+            close(p[i].fd);
+            p[i].fd = -1;
+        }
+        int *place = p[1].fd < 0 ? &p[1].fd : &p[2].fd;
+        if (ready > 0 && p[0].revents && *place < 0) *place = accept(listener, NULL, NULL), served++;
+    }
+    for (int i = 0; i < 2; i++) kill(visitors[i], SIGKILL), waitpid(visitors[i], NULL, 0);
+    SAY(served > 2);
+    SAY(refused);
+    SAY(lost);
+    SAY(write(a, "x", 1));
+    for (int i = 1; i < 3; i++) close(p[i].fd);
+    close(listener), close(other);
     (void)b;
 }
