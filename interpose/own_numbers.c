@@ -1,11 +1,11 @@
 /* Numbers of the core's.
  *
- * A descriptor that the core keeps lies in the reserved range (core/os/fd_reserve.h), and its number is marked in the table (fd_table.c): a
- * program that closes all numbers that it does not know would take it away, and a file of its own might get the number next.
+ * A descriptor that the core keeps lies in the reserved range (core/os/fd_reserve.h), and its number is marked in the table (fd_table.c).
+ * A program that closes all numbers that it does not know would take it away, and a file of its own might get the number next.
  *
- * The kernel gives the lowest free number to whoever makes a descriptor. So the core has such a number for a moment, until it has made a copy
- * in the reserved range or has done with it. A program may put a file on that very number, which it knows to be free (dup2). This waits until
- * the moment is over: else the core would close the program's file, or the kernel would refuse the number (EBUSY).
+ * The kernel gives the lowest free number to whoever makes a descriptor. So the core has such a number for a moment, until it has made a
+ * copy in the reserved range or has done with it. A program may put a file on that very number, which it knows to be free (dup2). This
+ * waits until the moment is over: else the core would close the program's file, or the kernel would refuse the number (EBUSY).
  *
  * Responsible for: that a number is the core's or the program's, and never both. Never: what the core makes. */
 #include "interpose.h"
@@ -14,8 +14,8 @@
 static struct ip_thing ours = {.kind = IP_OURS};
 static struct ip_thing passing = {.kind = IP_OURS}; /* the core's for a moment */
 
-/* Core calls that make or close a passing number just now, and calls of the program's that put a file on a number. One writes its own word and
- * then reads the other's: in one order of all of them either the core finds the program's call and waits, or the call finds the core's. */
+/* Core calls that make or close a passing number just now, and calls of the program's that put a file on a number. Each writes its own word
+ * and then reads the other one. In the one order of all these accesses, the later of the two finds the earlier one and waits. */
 static fs_word32 making, placing;
 
 enum { NAP_NS = 20000, NAPS = 5000 }; /* a tenth of a second and no longer: the core may be in a call that blocks */

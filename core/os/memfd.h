@@ -32,8 +32,8 @@ static inline int fs_is_sealed(int fd) {
 /* Maps a memfd. Returns NULL without address space, and where the program may lock no more memory.
  *
  * A program that locks its memory (mlockall(2)) locks what is mapped later too: all pages would be made at once, most of which nobody
- * touches. Of memory without access none are made, and it is unlocked before it gets access. (A filter of system calls may refuse that: then
- * the memory is locked.) */
+ * touches. Of memory without access none are made, and it is unlocked before it gets access. (A filter of system calls may refuse that:
+ * then the memory is locked.) */
 static inline void *fs_map_memfd(int memfd, size_t size) {
     void *memory = fs_system.mmap(NULL, size, PROT_NONE, MAP_SHARED, memfd, 0);
     if (memory == MAP_FAILED) return NULL;
