@@ -24,11 +24,8 @@ FS_DIRECT(ssize_t, write, SYS_write, (int fd, const void *data, size_t length), 
 FS_DIRECT(ssize_t, pread, SYS_pread64, (int fd, void *into, size_t room, off_t at), fd, (long)into, (long)room, at)
 FS_DIRECT(ssize_t, sendto, SYS_sendto, (int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size),
           fd, (long)data, (long)length, flags, (long)to, size)
-FS_DIRECT(ssize_t, recvmsg, SYS_recvmsg, (int fd, struct msghdr *message, int flags), fd, (long)message, flags)
 FS_DIRECT(ssize_t, sendmsg, SYS_sendmsg, (int fd, const struct msghdr *message, int flags), fd, (long)message, flags)
 FS_DIRECT(int, connect, SYS_connect, (int fd, const struct sockaddr *to, socklen_t size), fd, (long)to, size)
-FS_DIRECT(int, accept4, SYS_accept4, (int fd, struct sockaddr *peer, socklen_t *size, int flags), fd, (long)peer, (long)size, flags)
-FS_DIRECT(int, open, SYS_openat, (const char *path, int flags), AT_FDCWD, (long)path, flags)
 FS_DIRECT(int, close_range, SYS_close_range, (unsigned first, unsigned last, int flags), first, last, flags)
 FS_DIRECT(int, fallocate, SYS_fallocate, (int fd, int mode, off_t from, off_t length), fd, mode, from, length)
 FS_DIRECT(int, nanosleep, SYS_nanosleep, (const struct timespec *time, struct timespec *rest), (long)time, (long)rest)
@@ -36,6 +33,18 @@ FS_DIRECT(int, nanosleep, SYS_nanosleep, (const struct timespec *time, struct ti
 FS_DIRECT(pid_t, clone, SYS_clone, (int flags), flags)
 FS_DIRECT(int, prctl, SYS_prctl, (int what, const char *argument), what, (long)argument)
 FS_DIRECT(pid_t, waitpid, SYS_wait4, (pid_t process, int *status, int options), process, (long)status, options)
+
+/* Those that make a number. */
+#define FS_MAKES(name, number, parameters, ...) \
+    static int make_##name parameters { return (int)returned(ip_make_passing(number, (long[6]){__VA_ARGS__})); }
+
+FS_MAKES(accept4, SYS_accept4, (int fd, struct sockaddr *peer, socklen_t *size, int flags), fd, (long)peer, (long)size, flags)
+FS_MAKES(open, SYS_openat, (const char *path, int flags), AT_FDCWD, (long)path, flags)
+FS_MAKES(socket, SYS_socket, (int family, int type, int protocol), family, type, protocol)
+FS_MAKES(eventfd, SYS_eventfd2, (unsigned start, int flags), start, flags)
+FS_MAKES(memfd_create, SYS_memfd_create, (const char *name, unsigned flags), (long)name, flags)
+
+static ssize_t receive_message(int fd, struct msghdr *message, int flags) { return returned(ip_receive_passing(fd, message, flags)); }
 
 /* ---- calls that may ---------------------------------------------------------------------------------------------------- */
 
@@ -101,16 +110,17 @@ static int plain_ioctl(int fd, unsigned long what, void *argument) { return real
 
 #define FS_OWN(name) .name = direct_##name,
 struct fs_calls ip_calls = {
-    FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(recvmsg) FS_OWN(sendmsg) FS_OWN(connect) FS_OWN(accept4) FS_OWN(open)
+    FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(sendmsg) FS_OWN(connect)
     FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(clone) FS_OWN(prctl) FS_OWN(waitpid)
-    .recv = receive, .send = transmit, .futex = futex, .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
+    .accept4 = make_accept4, .open = make_open, .socket = make_socket, .eventfd = make_eventfd, .memfd_create = make_memfd_create,
+    .recvmsg = receive_message, .recv = receive, .send = transmit, .futex = futex, .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
     .fcntl = ip_make_own, .close = ip_close_own, .ioctl = plain_ioctl,
 };
 #undef FS_OWN
 
 void ip_tell_core(void) {
 #define FS_SAME(name) ip_calls.name = real.name;
-    FS_SAME(epoll_create1) FS_SAME(epoll_ctl) FS_SAME(socket) FS_SAME(shutdown) FS_SAME(setsockopt) FS_SAME(dup3)
+    FS_SAME(epoll_create1) FS_SAME(epoll_ctl) FS_SAME(shutdown) FS_SAME(setsockopt) FS_SAME(dup3)
 #undef FS_SAME
     fs_set_calls(&ip_calls);
 }

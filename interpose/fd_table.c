@@ -46,7 +46,7 @@ void ip_take_again(void *held) {
 
 /* (The core's threads come here without the lock: neither of two threads may undo what the other has raised. Relaxed: nothing is read behind it,
  * and a thread that is told of a number is told in a way that orders this too.) */
-static void raise_highest(int fd) {
+void ip_raise_highest(int fd) {
     uint32_t before = ip_load_relaxed(&reach);
     while (before <= (uint32_t)fd && !ip_replace(&reach, before, (uint32_t)fd + 1)) {}
 }
@@ -57,7 +57,7 @@ void ip_set_number(int fd, struct ip_thing *thing) {
     if (before == thing) return;
     if (before && !ip_is(before, IP_OURS)) before->numbers--;
     if (thing) thing->numbers++;
-    raise_highest(fd);
+    ip_raise_highest(fd);
     /* SYNC: number - pairs with ip_thing_at. */
     ip_store_release(&ip_things[fd], thing);
 }
@@ -73,33 +73,6 @@ int ip_numbers_of(const struct ip_thing *thing, int *numbers, int room) {
 }
 
 int ip_highest(void) { return (int)ip_load_relaxed(&reach) - 1; }
-
-/* ---- numbers of the core's ------------------------------------------------------------------------------------------ */
-
-/* A program that closes all numbers that it does not know would take the core's descriptors away, and a file of its own may get the number
- * next. The core makes each one that it keeps by F_DUPFD_CLOEXEC (core/os/fd_reserve.h). */
-static struct ip_thing ours = {.kind = IP_OURS};
-
-int ip_make_own(int fd, int what, long argument) {
-    int made = real.fcntl(fd, what, (void *)argument);
-    if (what == F_DUPFD_CLOEXEC && ip_is_active() && 0 <= made && made < IP_NUMBERS && !ip_load_relaxed(&ip_things[made])) {
-        ip_store_relaxed(&ip_things[made], &ours); /* (nothing is read behind it) */
-        raise_highest(made);
-    }
-    return made;
-}
-
-int ip_close_own(int fd) {
-    if ((unsigned)fd < IP_NUMBERS && ip_load_relaxed(&ip_things[fd]) == &ours) ip_store_relaxed(&ip_things[fd], NULL);
-    long got = fs_call_kernel(SYS_close, (long[6]){fd});
-    if (got < 0) errno = (int)-got;
-    return got < 0 ? -1 : 0;
-}
-
-void ip_forget_own_numbers(void) {
-    for (int fd = 0; fd <= ip_highest(); fd++)
-        if (ip_load_relaxed(&ip_things[fd]) == &ours) ip_store_relaxed(&ip_things[fd], NULL);
-}
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 

@@ -63,10 +63,12 @@ struct ip_registration {
     uint64_t data;
 };
 
+enum ip_blocking { IP_BLOCKS, IP_NONBLOCKING, IP_ASK /* another process may have set the flag: the kernel knows */ };
+
 /* Its connection lies behind it (ip_conn). */
 struct ip_socket {
     _Alignas(64) struct ip_thing thing;
-    fs_word32 nonblocking; /* O_NONBLOCK, as this process has set it; relaxed */
+    fs_word32 nonblocking; /* enum ip_blocking: O_NONBLOCK, as this process has set it; relaxed */
     int opened;            /* the connection was opened, and is not released yet */
     fs_word32 under_way;   /* its connect was under way, and nothing has come through since; relaxed */
     fs_word32 inside;      /* calls that have begun while it was early, and are in the kernel */
@@ -123,6 +125,14 @@ int ip_make_own(int fd, int what, long argument);
 int ip_close_own(int fd);
 void ip_forget_own_numbers(void);
 
+/* What the core calls to make a number that it has for a moment (own_numbers.c). Both return -errno if they fail. */
+long ip_make_passing(long number, const long a[6]);
+long ip_receive_passing(int fd, struct msghdr *message, int flags);
+
+/* As dup3(2), for the program: not onto a number that the core has for a moment. */
+int ip_place(int from, int to, int flags);
+void ip_numbers_after_fork(void); /* in the child */
+
 extern struct fs_calls ip_calls; /* what the core calls: no cancellation points */
 void ip_tell_core(void);
 
@@ -149,6 +159,7 @@ void ip_set_number(int fd, struct ip_thing *thing);
 
 /* The numbers that lead to it: at most `room` of them are written. How many there are. With the lock. */
 int ip_numbers_of(const struct ip_thing *thing, int *numbers, int room);
+void ip_raise_highest(int fd);
 int ip_highest(void); /* the highest number that ever led somewhere, or -1 */
 
 /* A record that nobody has, of the kind IP_SOCKET or IP_EPOLL; NULL without memory. With the lock. */
@@ -239,14 +250,25 @@ static inline int64_t ip_now(void) {
 /* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
 static inline int ip_makes_process(uint64_t flags) { return !(flags & (CLONE_VM | CLONE_SETTLS)); }
 
+void ip_before_thread_with_table(void); /* with numbers of its own (own_tables.c) */
+
 /* A process is about to be made with these flags: one that is no thread and has this memory shares it from its first instruction on. */
 static inline void ip_before_clone(uint64_t flags) {
     if (flags & CLONE_THREAD) ip_store_relaxed(&ip_threads_by_hand, 1);
     else if (flags & CLONE_VM) ip_store_relaxed(&ip_memory_shared, 1);
+    if (flags & CLONE_THREAD && !(flags & CLONE_FILES)) ip_before_thread_with_table();
 }
 
 /* The program is about to filter its system calls (seccomp(2)). */
 void ip_before_filter(void);
+
+/* From here on this process does what it does without us: what is on the ring goes back to the kernel. With the lock. */
+void ip_go_without(void);
+
+/* The thread is about to get a table of descriptors of its own, or to make a thread that has one (own_tables.c). Returns true if it has the
+ * lock then, and the core has no thread, until ip_after_own_table. */
+int ip_before_own_table(void);
+void ip_after_own_table(void);
 
 long ip_fork_by_number(long number, const long a[6]); /* the call is one that forks */
 
@@ -298,6 +320,7 @@ int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t 
 
 /* True if the socket's calls shall not wait. */
 int ip_is_nonblocking(struct ip_socket *s);
+void ip_note_nonblocking(struct ip_socket *s, int flag); /* this process has set O_NONBLOCK to `flag` */
 
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 

@@ -10,6 +10,9 @@
 #ifndef SYS_close_range
 #define SYS_close_range 436 /* Linux 5.9 */
 #endif
+#ifndef CLOSE_RANGE_UNSHARE
+#define CLOSE_RANGE_UNSHARE 2U
+#endif
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC 4U /* Linux 5.11 */
 #endif

@@ -12,6 +12,7 @@
 #undef _FORTIFY_SOURCE /* its headers define some of these functions themselves */
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -97,6 +98,8 @@
       (function, stack, flags, argument, parent_tid, tls, child_tid)) \
     E(int, pthread_cancel, (pthread_t thread), (thread)) \
     E(void, _exit, (int status), (status)) \
+    E(int, unshare, (int flags), (flags)) \
+    E(int, setns, (int fd, int kind), (fd, kind)) \
     E(int, prctl, (int what, unsigned long a, unsigned long b, unsigned long c, unsigned long d), (what, a, b, c, d)) \
     /* signals */ \
     E(int, sigaction, (int number, const struct sigaction *how, struct sigaction *before), (number, how, before))

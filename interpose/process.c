@@ -79,11 +79,18 @@ static void share_instance(struct ip_epoll *e, void *with) {
     if (p) fs_poller_forked(p);
 }
 
+/* From here on another process may set what belongs to the socket. */
+static void ask_for_flags(struct ip_socket *s, void *with) {
+    (void)with;
+    ip_store_relaxed(&s->nonblocking, IP_ASK);
+}
+
 static void in_parent(int bare) {
     int error = errno;
     if (!ip_thread.forking || --ip_thread.forking) return;
     if (prepared) {
         fs_fork_in_parent(bare, !ip_thread.forks_quietly);
+        ip_each_socket(ask_for_flags, NULL);
         ip_each_epoll(share_instance, NULL);
         forks--;
         ip_end_if_unneeded(); /* (it waited for the end of the fork) */
@@ -96,6 +103,7 @@ static void start_over(struct ip_socket *s, void *with) {
     (void)with;
     struct fs_call call;
     ip_store_relaxed(&s->inside, 0); /* those of threads that are not here */
+    ask_for_flags(s, NULL);
     if (!s->opened) return;
     if (ip_hold(s, &call)) ip_end(s, &call); /* one that waited for calls of other threads to be closed ends with this */
     if (s->opened) fs_fork_restart(ip_conn(s));
@@ -113,6 +121,7 @@ static void in_child(int bare) {
     ip_store_relaxed(&becoming, 0);
     if (prepared) {
         ip_claim_memory();
+        ip_numbers_after_fork();
         fs_fork_in_child(bare);
         ip_each_epoll(leave_shared_instance, NULL);
         ip_poller_after_fork();
@@ -317,16 +326,20 @@ static void leave_for_good(struct ip_socket *s, void *with) {
     ip_settle(s);
 }
 
+void ip_go_without(void) {
+    ip_each_socket(leave_for_good, NULL);
+    fs_control_thread_stop();
+    ip_write_statistics();
+    ip_store_relaxed(&ip_activity, IP_INACTIVE);
+}
+
 /* A filter knows the program's calls and not the core's, and may kill for them: from here on this process does what it does without us. */
 void ip_before_filter(void) {
     if (!ip_is_active() || !ip_is_own_process()) return;
     int error = errno;
     ip_lock();
-    ip_each_socket(leave_for_good, NULL);
-    fs_control_thread_stop();
-    ip_write_statistics();
+    ip_go_without();
     ip_store_relaxed(&ip_filtered, 1);
-    ip_store_relaxed(&ip_activity, IP_INACTIVE);
     ip_unlock();
     errno = error;
 }

@@ -90,6 +90,8 @@ static int serve(long number, const long a[6], long *got) {
     case SYS_execve: *got = execve((const char *)a[0], (char *const *)a[1], (char *const *)a[2]); return 1;
     case SYS_execveat: *got = execveat((int)a[0], (const char *)a[1], (char *const *)a[2], (char *const *)a[3], (int)a[4]); return 1;
     case SYS_exit_group: _exit((int)a[0]);
+    case SYS_unshare: *got = unshare((int)a[0]); return 1;
+    case SYS_setns: *got = setns((int)a[0], (int)a[1]); return 1;
     case SYS_prctl: *got = prctl((int)a[0], a[1], a[2], a[3], a[4]); return 1;
     case SYS_seccomp:
         if (a[0] == SECCOMP_SET_MODE_STRICT || (a[0] == SECCOMP_SET_MODE_FILTER && a[2])) ip_before_filter();

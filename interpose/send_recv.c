@@ -3,10 +3,22 @@
  * Responsible for: which path, how a call waits, and what a call returns that stops with a part done. Never: descriptors. */
 #include "interpose.h"
 
+/* (Who shares the socket is looked at first: if nobody does, nobody changes the flag behind the answer but this process, which says so.) */
+static int ask_if_nonblocking(struct ip_socket *s) {
+    uint32_t asks = IP_ASK;
+    int shared = fs_is(ip_conn(s), FS_IS_SHARED), flag = (real.fcntl(fs_fd(ip_conn(s)), F_GETFL, NULL) & O_NONBLOCK) != 0;
+    if (!shared) ip_replace(&s->nonblocking, asks, (uint32_t)flag);
+    return flag;
+}
+
 int ip_is_nonblocking(struct ip_socket *s) {
-    /* (Another process that has the description may have set the flag.) */
-    if (ip_unlikely(fs_is(ip_conn(s), FS_IS_SHARED))) return (real.fcntl(fs_fd(ip_conn(s)), F_GETFL, NULL) & O_NONBLOCK) != 0;
-    return (int)ip_load_relaxed(&s->nonblocking);
+    uint32_t flag = ip_load_relaxed(&s->nonblocking);
+    return ip_unlikely(flag == IP_ASK) ? ask_if_nonblocking(s) : (int)flag;
+}
+
+void ip_note_nonblocking(struct ip_socket *s, int flag) {
+    uint32_t known = ip_load_relaxed(&s->nonblocking);
+    while (known != IP_ASK && !ip_replace(&s->nonblocking, known, (uint32_t)flag)) known = ip_load_relaxed(&s->nonblocking);
 }
 
 static int sleeps_in_kernel(struct ip_socket *s) { return fs_may_sleep_in_kernel(ip_conn(s), !ip_has_threads()); }

@@ -125,8 +125,9 @@ static void forget_from(unsigned first, unsigned last) {
 
 int close_range(unsigned first, unsigned last, int flags) {
     if (!ip_is_active() || first > last) return real.close_range(first, last, flags);
-    if (real.close_range(UINT_MAX, UINT_MAX, flags) < 0) return -1; /* an empty range: the kernel refuses the flags, or has no such call */
+    if (real.close_range(UINT_MAX, UINT_MAX, flags & ~CLOSE_RANGE_UNSHARE) < 0) return -1; /* an empty range: the kernel refuses the flags, or has no such call */
     if (!(flags & CLOSE_RANGE_CLOEXEC)) forget_from(first, last);
+    int paused = flags & CLOSE_RANGE_UNSHARE && ip_before_own_table();
     /* Around numbers of the core's. */
     int failed = 0;
     for (unsigned fd = first; first <= last && fd <= last && (int)fd <= ip_highest() && fd <= INT_MAX; fd++)
@@ -134,7 +135,9 @@ int close_range(unsigned first, unsigned last, int flags) {
             if (fd > first) failed |= real.close_range(first, fd - 1, flags);
             first = fd + 1;
         }
-    return first <= last ? real.close_range(first, last, flags) | failed : failed;
+    if (first <= last) failed |= real.close_range(first, last, flags);
+    if (paused) ip_after_own_table();
+    return failed;
 }
 
 void closefrom(int first) {
@@ -189,12 +192,13 @@ static int dup3_will_succeed(int from, int to, int flags) {
 }
 
 int dup3(int from, int to, int flags) {
-    if (ip_likely(!ip_thing_at(from) && !ip_thing_at(to)) || from == to) return real.dup3(from, to, flags);
+    if (from == to) return real.dup3(from, to, flags);
+    if (ip_likely(!ip_thing_at(from) && !ip_thing_at(to))) return ip_place(from, to, flags);
     if (0 <= to && to <= 2) ip_leave_number(from);
     if (to >= 0 && !ip_thing_at(to) && ip_thing_at(from) && real.fcntl(to, F_GETFD, NULL) >= 0)
         ip_leave_number(from); /* a stream of the C library's may have the number, and go on using it */
     if (ip_thing_at(to) && dup3_will_succeed(from, to, flags)) ip_forget_number(to);
-    int made = real.dup3(from, to, flags);
+    int made = ip_place(from, to, flags);
     ip_also_means(from, made);
     return made;
 }
@@ -214,7 +218,7 @@ int fcntl64(int fd, int what, ...) {
     int got = real.fcntl(fd, what, argument);
     if (ip_unlikely(got < 0) && ip_give_back()) got = real.fcntl(fd, what, argument);
     if (got < 0) return got;
-    if (s && what == F_SETFL) ip_store_relaxed(&s->nonblocking, (flags & O_NONBLOCK) != 0);
+    if (s && what == F_SETFL) ip_note_nonblocking(s, (flags & O_NONBLOCK) != 0);
     if (what == F_DUPFD || what == F_DUPFD_CLOEXEC) {
         ip_also_means(fd, got);
         if (got <= 2) ip_leave_number(got);

@@ -70,7 +70,7 @@ int ioctl(int fd, unsigned long what, ...) {
         if (done) return 0;
     }
     int got = real.ioctl(fd, what, argument);
-    if (s && what == FIONBIO && got >= 0) ip_store_relaxed(&s->nonblocking, *(int *)argument != 0);
+    if (s && what == FIONBIO && got >= 0) ip_note_nonblocking(s, *(int *)argument != 0);
     return got;
 }
 

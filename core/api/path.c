@@ -150,8 +150,7 @@ int fs_option_set(struct fs_connection *c, int level, int option) {
     if (level == IPPROTO_TCP && option == TCP_NODELAY && !fs_is_attached(c) && !fs_is_searching(&fs_whole_of(c)->path))
         return 0; /* a search asks when it begins, and many connections end before */
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO)) {
-        fs_store_relaxed(&c->receive_timeout, (uint64_t)FS_NOT_ASKED);
-        fs_store_relaxed(&c->send_timeout, (uint64_t)FS_NOT_ASKED);
+        fs_forget_timeouts(c);
     } else if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF) &&
                (fs_is_searching(&fs_whole_of(c)->path) || fs_is_attached(c))) {
         uint32_t now = (uint32_t)fs_option(fd, SOL_SOCKET, option);

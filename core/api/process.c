@@ -9,6 +9,7 @@
 #include "conn/state.h"
 #include "control/control_thread.h"
 #include "control/introspection.h"
+#include "control/trust.h"
 #include "process/atfork.h"
 #include "process/fork_shared_slab.h"
 #include "process/holder_count.h"
@@ -21,6 +22,7 @@ void fs_set_calls(const struct fs_calls *calls) {
     FS_TAKE(ppoll) FS_TAKE(epoll_create1) FS_TAKE(epoll_ctl) FS_TAKE(epoll_pwait2) FS_TAKE(futex) FS_TAKE(socket) FS_TAKE(connect)
     FS_TAKE(accept4) FS_TAKE(shutdown) FS_TAKE(getsockopt) FS_TAKE(setsockopt) FS_TAKE(close) FS_TAKE(dup3) FS_TAKE(fcntl)
     FS_TAKE(ioctl) FS_TAKE(pread) FS_TAKE(nanosleep) FS_TAKE(open) FS_TAKE(fallocate) FS_TAKE(clone) FS_TAKE(prctl) FS_TAKE(waitpid) FS_TAKE(close_range) FS_TAKE(pthread_create)
+    FS_TAKE(eventfd) FS_TAKE(memfd_create)
 #undef FS_TAKE
 }
 
@@ -99,12 +101,24 @@ void fs_fork_prepare(int bare) {
     if (bare) fs_before_fork();
 }
 
+static void forget_timeouts(struct fs_connection *c, void *with) {
+    (void)with;
+    fs_forget_timeouts(c);
+}
+
 void fs_fork_in_parent(int bare, int starts) {
     if (bare) fs_after_fork_in_parent();
     fs_expect_fork(0);
     under_way = 0;
     fs_control_thread_after_fork();
+    each(forget_timeouts, NULL); /* the child may set them */
     if (starts) fs_start_control_thread();
+}
+
+void fs_control_thread_resume(int renamed) {
+    if (renamed) fs_users_changed();
+    fs_control_thread_after_fork();
+    fs_start_control_thread();
 }
 
 void fs_start_control_thread(void) { fs_control_thread_restart(); }
@@ -113,6 +127,7 @@ static void inherit(struct fs_connection *c, void *with) {
     (void)with;
     fs_whole_of(c)->path.attaching = 0;
     fs_conn_inherit(c);
+    fs_forget_timeouts(c);
 }
 
 void fs_fork_in_child(int bare) {

@@ -76,6 +76,12 @@ struct fs_connection {
     int64_t held_since;
 };
 
+/* The next wait asks the kernel for SO_RCVTIMEO and SO_SNDTIMEO. */
+static inline void fs_forget_timeouts(struct fs_connection *c) {
+    fs_store_relaxed(&c->receive_timeout, (uint64_t)FS_NOT_ASKED);
+    fs_store_relaxed(&c->send_timeout, (uint64_t)FS_NOT_ASKED);
+}
+
 /* Returns this side's state. It changes when a bridge replaces the descriptors: a caller without a lock may get the old one, which stays
  * valid as long as the connection. */
 static inline struct fs_shared_side *fs_own(const struct fs_connection *c) {

@@ -24,6 +24,7 @@
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "conn/wake.h"
+#include "os/memfd.h"
 
 #ifndef MFD_CLOEXEC
 #define MFD_CLOEXEC 1
@@ -35,6 +36,7 @@ enum { PIECE = 16384 }; /* bytes collected at a time; on the stack, as there may
 
 /* Creates a memfd of `size` bytes with all memory allocated, so that no write fails. Returns the descriptor, or -1. */
 static int new_memfd(uint64_t size) {
+    if (!fs_may_make_file(size)) return -1;
     int fd = fs_system.memfd_create("fastsock-unread", MFD_CLOEXEC);
     if (fd >= 0 && fs_system.fallocate(fd, 0, 0, (off_t)size) < 0) {
         fs_system.close(fd);

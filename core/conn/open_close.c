@@ -25,8 +25,7 @@ int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode, int place) {
     c->place = place;
     c->inode = inode;
     fs_store_relaxed(&c->number, (uint32_t)fd);
-    fs_store_relaxed(&c->receive_timeout, (uint64_t)FS_NOT_ASKED);
-    fs_store_relaxed(&c->send_timeout, (uint64_t)FS_NOT_ASKED);
+    fs_forget_timeouts(c);
     fs_spin_stats_init(&c->stats);
     struct fs_shared_side *own = fs_side_new();
     fs_store_relaxed(&c->own, own);

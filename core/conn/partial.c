@@ -9,8 +9,9 @@ int64_t fs_timeout_option(struct fs_connection *c, int what) {
     fs_word64 *known = what == FS_RECEIVE ? &c->receive_timeout : &c->send_timeout;
     int64_t timeout = (int64_t)fs_load_relaxed(known); /* (of two threads that ask both are right) */
     if (timeout == FS_NOT_ASKED) {
+        int shared = fs_is_shared(c); /* (before the kernel is asked: who goes meanwhile may have set it) */
         timeout = fs_option_ns(fs_fd(c), what == FS_RECEIVE ? SO_RCVTIMEO : SO_SNDTIMEO);
-        fs_store_relaxed(known, (uint64_t)timeout);
+        if (!shared) fs_store_relaxed(known, (uint64_t)timeout);
     }
     return timeout;
 }

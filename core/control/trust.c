@@ -46,6 +46,8 @@ void fs_set_trust(const struct fs_trust *given) {
     fs_store_release(&trust.count, (uint32_t)count);
 }
 
+void fs_users_changed(void) { fs_store_relaxed(&trust.nameless, nameless_user()); }
+
 int fs_admits(uint32_t user) {
     /* SYNC: named users - pairs with fs_set_trust. */
     uint32_t count = fs_load_acquire(&trust.count);

@@ -9,6 +9,9 @@
 /* Returns true if the setting admits processes of a user. */
 int fs_admits(uint32_t user);
 
+/* The process may be in another user namespace: the numbers of users mean others. */
+void fs_users_changed(void);
+
 /* Returns true if the setting admits users besides this process's own and root. */
 int fs_admits_others(void);
 

@@ -446,6 +446,10 @@ void fs_poller_after_fork(struct fs_poller *p);
  * thread that an untrusted user blocks in a call ends later, and holds no lock meanwhile. [host lock] */
 void fs_control_thread_stop(void);
 
+/* After each fs_control_thread_stop that no fork follows: it starts again if it is wanted. `renamed`: the process may be in another user
+ * namespace by now, where the numbers of users mean others. [host lock] */
+void fs_control_thread_resume(int renamed);
+
 /* ---- forks ---------------------------------------------------------------------------------------------------------- */
 
 /* This thread is about to fork. Forks come one after another: waits until none of another thread's is under way. Then stops the control

@@ -98,6 +98,8 @@ struct fs_calls {
     int (*shutdown)(int fd, int how);
     int (*getsockopt)(int fd, int level, int option, void *value, socklen_t *size);
     int (*setsockopt)(int fd, int level, int option, const void *value, socklen_t size);
+    int (*eventfd)(unsigned start, int flags);
+    int (*memfd_create)(const char *name, unsigned flags);
     int (*open)(const char *path, int flags);
     int (*close)(int fd);
     int (*dup3)(int from, int to, int flags);

@@ -99,6 +99,8 @@ struct statx; /* (the C library declares it only with _GNU_SOURCE) */
     CALL(void *, mmap, MAP_FAILED, (void *at, size_t length, int access, int flags, int fd, off_t from), \
          (at, length, access, flags, fd, from)) \
     CALL(int, munmap, -1, (void *at, size_t length), (at, length)) \
+    CALL(int, mprotect, -1, (void *at, size_t length, int access), (at, length, access)) \
+    CALL(int, munlock, -1, (const void *at, size_t length), (at, length)) \
     CALL(int, madvise, -1, (void *at, size_t length, int advice), (at, length, advice)) \
     CALL(int, mincore, -1, (void *at, size_t length, unsigned char *into), (at, length, into)) \
     /* threads and processes */ \

@@ -349,7 +349,7 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
         if (!last && m->fd != fd) continue;
         fs_lock_poller(p);
         if (p->busy && !last) {
-            m->fd = -1; /* (who is in poll is told of what comes all the same, and drops it: fs_poller_poll) */
+            m->fd = m->closed = -1; /* (who is in poll is told of what comes all the same, and drops it: fs_poller_poll) */
         } else if (last || p->epoll < 0) {
             if (p->epoll >= 0 && m->fd == fd && m->tag == fs_poller_tag) hand_over(m, c);
             fs_member_drop(m);
@@ -358,6 +358,7 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
         } else {
             m->kernel_room = 1; /* (what it is told of can be changed no more) */
             if (c) fs_member_park(m);
+            m->closed = m->fd;
             m->fd = -1;
         }
         fs_unlock_poller(p);

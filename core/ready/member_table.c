@@ -162,8 +162,11 @@ struct fs_member *fs_member_new(struct fs_poller *p, struct fs_pollable *it, int
 
 struct fs_member *fs_member_find(struct fs_poller *p, struct fs_pollable *it, int fd) {
     if (it) {
-        for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next)
-            if (m->poller == p && m->fd == fd) return m;
+        for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
+            if (m->poller != p || (m->fd < 0 ? m->closed : m->fd) != fd) continue;
+            m->fd = fd; /* (if it was closed, it is a number of this socket again: the kernel has the registration by it) */
+            return m;
+        }
         return NULL;
     }
     for (uint32_t i = 1, left = p->foreign; left && i < p->used; i++) {

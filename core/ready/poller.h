@@ -57,7 +57,8 @@ struct fs_member {
     uint32_t version;   /* changes with all that makes an earlier look worthless */
     uint16_t generation;
     uint16_t tag;       /* of the process that registered it */
-    int fd;             /* -1: the number was closed, and the socket goes on */
+    int fd;             /* -1: the number was closed, and the socket goes on; */
+    int closed;         /* then which it was. (The kernel's registration is by file and number.) */
     int in_use, hot;    /* hot: in the list */
     int parked;         /* it is asked for its level, and the kernel tells of changes alone */
     int seated;         /* enum fs_slot_kind */

@@ -20,7 +20,7 @@ CALL = re.compile(r"\bfs_system\.(?!free\b)([a-z_0-9]+)\b(?! = )")  # (not where
 Place = tuple[str, int, str]  # file, line, call
 
 # A call of which nobody reads whether it failed is a statement of its own, and one of these.
-UNREAD = re.compile(r"^(\}? ?else )?(if \(.*\) )?fs_system\.(close|munmap|shutdown|lseek|nanosleep)\([^;=]*\);")
+UNREAD = re.compile(r"^(\}? ?else )?(if \(.*\) )?fs_system\.(close|munmap|munlock|shutdown|lseek|nanosleep)\([^;=]*\);")
 
 
 def places(core: Path) -> dict[Place, str]:
