@@ -72,7 +72,7 @@ struct fs_connection {
     uint32_t receive_checked, send_checked; /* value of `watch.told` that a receiver and a sender have checked, with their locks */
     int own_fault; /* ring.violation is this side's fault: a process was killed in a step, or descriptors ran out */
     unsigned int unacknowledged_sends;
-    int64_t last_check;
+    int64_t last_check, last_probe;
     int64_t held_since;
 };
 

@@ -54,11 +54,11 @@ static int64_t fork_detached(void) {
         if (grandchild == 0) return 0;
         pid = grandchild > 0 ? (int32_t)grandchild : -errno;
         /* Without this id the process would share the connection with this one unnoticed. A parent that is gone needs no id. */
-        while (fs_system.write(ends[1], &pid, sizeof pid) < 0 && errno != EPIPE) {}
+        while (fs_system.write(ends[1], &pid, sizeof pid) < 0 && errno == EINTR) {}
         _exit(0);
     }
     fs_system.close(ends[1]);
-    while (fs_system.read(ends[0], &pid, sizeof pid) < 0) {} /* until the child has written, or is gone */
+    while (fs_system.read(ends[0], &pid, sizeof pid) < 0 && errno == EINTR) {} /* until the child has written, or is gone */
     fs_system.close(ends[0]);
     while (fs_system.waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR) {}
     return pid;

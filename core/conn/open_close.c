@@ -30,8 +30,9 @@ int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode, int place) {
     fs_spin_stats_init(&c->stats);
     struct fs_shared_side *own = fs_side_new();
     fs_store_relaxed(&c->own, own);
+    if (!own) return -ENOMEM; /* no call begins: a thread that finds the memory too late would use the side that it has not got */
     fs_note_open(c);
-    return own ? 0 : -ENOMEM;
+    return 0;
 }
 
 int fs_conn_identify(struct fs_connection *c) {
@@ -73,7 +74,7 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
     fs_note_shut(c, receiving, sending);
     if (fs_is_attached(c) && !fs_is_broken(c)) {
         was_established = fs_liveness(c) != FS_OVER;
-        if (sending && !sender->fin_sent) {
+        if (sending && was_established && !sender->fin_sent) {
             fs_post_fin(&c->ring, sender, FS_FIN); /* also before the switch */
             fs_notify_receiver(c, sender, fs_peer_doorbell(&c->ring) & (FS_ASLEEP | FS_SET_ASLEEP));
         }
@@ -84,6 +85,12 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
     }
     fs_unlock_send(sender);
     return was_established;
+}
+
+/* How this end's stream ends by its close. A connection that the kernel has ended sends no FIN: its peer gets the kernel's error, behind the
+ * bytes that came before. */
+static uint64_t end_by_close(struct fs_connection *c, int unread) {
+    return unread || fs_has_linger_zero(fs_fd(c)) || fs_liveness(c) == FS_OVER ? FS_RESET : FS_FIN;
 }
 
 /* The holder that answered the peer's requests before does so again. Requests made here meanwhile are repeated or checked for. */
@@ -108,7 +115,7 @@ void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
         /* GONE first, then the check: a sender that posts later than our check finds GONE. */
         fs_publish_gone(c);
         int unread = fs_has_unread(c, locks.receiver);
-        if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, unread || fs_has_linger_zero(fs_fd(c)) ? FS_RESET : FS_FIN);
+        if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, end_by_close(c, unread));
         if (unread) fs_set_linger_zero(fs_fd(c));
         else if (fs_receives_on_ring(c)) fs_set_fin_taken(locks.receiver, FS_END_REPORTED);
         fs_unlock_side(locks);

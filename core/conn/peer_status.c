@@ -32,6 +32,11 @@ enum fs_liveness fs_liveness(struct fs_connection *c) {
     return has_fin_come(state) ? FS_STREAM_ENDED : FS_ALIVE;
 }
 
+int fs_watch_kernel(struct fs_connection *c, uint32_t events) {
+    struct fs_sleepers receivers = {&c->ring.rx->futex, &c->recv_sleepers}, senders = {&c->ring.tx->credit_futex, &c->send_sleepers};
+    return fs_is_watched(&c->watch, events) || fs_watch_add(&c->watch, fs_fd(c), events, receivers, senders, &c->slot);
+}
+
 int64_t fs_peek_kernel(struct fs_connection *c, void *into, size_t room, int flags) {
     int64_t got = fs_system.recv(fs_fd(c), into, room, flags | MSG_DONTWAIT);
     if (got == 0) {
@@ -89,16 +94,16 @@ static int64_t error_at_death(struct fs_connection *c) {
  * they cause is reported once, and before our own end is: -ECONNRESET, or -EPIPE if the peer had ended its stream before. */
 int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_is_broken(c) || fs_load_relaxed(&c->is.death_told)) return -EPIPE;
-    if (!fs_peer_is_gone(c) || fs_load_relaxed(&c->ring.tx->seen) == fs_load_own32(&sender->posted) || fs_moved(c) & FS_SENDING_BACK)
-        return 0;
+    if (!fs_peer_is_gone(c) || !fs_peer_has_unread(&c->ring) || fs_moved(c) & FS_SENDING_BACK) return 0;
     if ((fs_load_sc(&c->ring.tx->doorbell) & (FS_SHUT | FS_GONE)) == FS_SHUT)
         return 0; /* the peer has shut both its directions, and may live: its kernel answers */
     fs_note_death_told(c);
     enum fs_liveness liveness = fs_liveness(c);
-    /* The kernel's error, if it has come, is reported with this one, and POLLERR ends. If the kernel has no error any more, the program
-     * has read it by SO_ERROR. (After our own FIN the end of the peer's stream is the end of the connection, and the kernel has no
-     * error.) */
-    if (fs_option(fs_fd(c), SOL_SOCKET, SO_ERROR) == 0 && liveness == FS_OVER && !sender->fin_sent) return -EPIPE;
+    /* The kernel's error, if it has come, is this one, and POLLERR ends. If the kernel has no error any more, the program has read it by
+     * SO_ERROR. (After our own FIN the end of the peer's stream is the end of the connection, and the kernel has no error.) */
+    int error = fs_option(fs_fd(c), SOL_SOCKET, SO_ERROR);
+    if (error) return -error;
+    if (liveness == FS_OVER && !sender->fin_sent) return -EPIPE;
     return (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_FIN ? -EPIPE : -ECONNRESET;
 }
 
@@ -114,15 +119,32 @@ int64_t fs_recv_kernel_error(struct fs_connection *c, int error) {
     return fs_kernel_result_after_end(c, -error);
 }
 
-/* A reset that the kernel reports here is not reported again. */
+/* What the kernel reports here is the one error of the connection: no other follows. */
 int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result) {
-    if (result == -ECONNRESET || result == -EPIPE) fs_note_death_told(c);
+    if (result < 0 && result != -EAGAIN && result != -EINTR) fs_note_death_told(c);
     return result;
 }
 
-int fs_has_stray_bytes(struct fs_connection *c) {
+/* Returns true if this side has sent something through the kernel behind the switch: it may have drawn the reset itself. */
+static int may_have_drawn(struct fs_connection *c) {
+    uint64_t sent, received, switch_at = fs_load_sc(&c->ring.tx->switch_at);
+    char state;
+    return !switch_at || !fs_tcp_bytes(fs_fd(c), &state, &sent, &received) || sent > switch_at - 1;
+}
+
+/* Behind the peer's FIN a receive returns 0 whatever comes, on kernel TCP too. So an error shows that the connection was over before the
+ * kernel had that FIN. A reset that this side has drawn says nothing: the peer had ended its stream, and its own close was still to come. */
+static int64_t error_before_fin(struct fs_connection *c, int error) {
+    if (error == EAGAIN || error == EINTR) return 0;
+    if ((error == ECONNRESET || error == EPIPE) && may_have_drawn(c)) return 0;
+    return fs_recv_kernel_error(c, error);
+}
+
+int fs_has_stray_bytes(struct fs_connection *c, int64_t *end) {
     char byte;
-    if (fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return 0;
+    ssize_t got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    *end = got < 0 ? error_before_fin(c, errno) : 0;
+    if (got <= 0) return 0;
     /* What a peer that has gone back sends comes behind BACK, and is its program's. A peer that takes this side for gone, or draws a reset,
      * uses the kernel too. */
     if ((fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_BACK) return 0;

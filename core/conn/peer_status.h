@@ -24,6 +24,10 @@ int fs_check_peer_lost(struct fs_connection *c);
  * its end may be behind bytes in the kernel's queue. */
 int fs_eof_is_hidden(struct fs_connection *c);
 
+/* Returns true if the control thread watches the kernel connection for these events, and the peer's process if it was asked to. Joins the
+ * watch at the first call. Called with a lock, which keeps the descriptor. */
+int fs_watch_kernel(struct fs_connection *c, uint32_t events);
+
 /* Receives from the kernel's queue. Returns bytes, 0 at the end of the peer's stream, or -errno. After a SHUT_RD of this side the kernel
  * returns 0 for an empty queue although more may come: that is -EAGAIN here. */
 int64_t fs_peek_kernel(struct fs_connection *c, void *into, size_t room, int flags);
@@ -40,7 +44,8 @@ int64_t fs_take_pending_error(struct fs_connection *c); /* an error that the ker
 int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result); /* notes the kernel's answer after the peer's end */
 
 /* Returns true, with a violation noted, if the kernel's queue has bytes behind the switch that are not the peer's: a program that has the
- * number wrote them past its fastsock. Needs the receive lock. */
-int fs_has_stray_bytes(struct fs_connection *c);
+ * number wrote them past its fastsock. Needs the receive lock. `*end`: what a receive returns at the ring's FIN: 0, or -errno if the kernel
+ * had ended the connection before (aborted, timed out, reset by somebody else). */
+int fs_has_stray_bytes(struct fs_connection *c, int64_t *end);
 
 #endif

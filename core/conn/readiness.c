@@ -11,6 +11,8 @@
 #include "conn/side_lock.h"
 #include "conn/wake.h"
 
+#define PROBE_INTERVAL ((int64_t)400000000) /* ns between questions for a peer of which no event tells, as its process is not the one watched */
+
 /* Returns true if a receive of one byte would return. Takes nothing: an error is reported once, and is left for the program. */
 static int would_receive(struct fs_connection *c, int final) {
     char byte;
@@ -36,19 +38,12 @@ int fs_recv_ready(struct fs_connection *c) {
 
 int fs_recv_ready_after_kernel(struct fs_connection *c) { return would_receive(c, FS_FINAL); }
 
-/* The peer may have closed with bytes of ours unread. (On the loopback the RST is there when this returns.) */
-static void draw_reset(struct fs_connection *c, struct fs_sender *sender) {
-    int left_unread = fs_load_relaxed(&c->ring.tx->seen) != fs_load_own32(&sender->posted);
-    if (left_unread && fs_liveness(c) != FS_OVER && fs_load_sc(&c->ring.tx->doorbell) & FS_GONE) fs_draw_reset(c, sender);
-}
-
 int fs_send_ready(struct fs_connection *c) {
     if (fs_load_relaxed(&c->is.shut_sending)) return 1;
     struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
     if (!sender) return 0; /* a stopped process has the lock, and no send would go through */
-    int held = fs_send_is_held(c, sender), gone = !held && fs_peer_is_gone(c);
-    if (gone && fs_sends_on_ring(c)) draw_reset(c, sender);
-    int room = held ? 0 : gone || !fs_sends_on_ring(c) || fs_ring_writable(&c->ring, sender);
+    int held = fs_send_is_held(c, sender) || fs_awaits_reset(c, sender);
+    int room = held ? 0 : fs_peer_is_gone(c) || !fs_sends_on_ring(c) || fs_ring_writable(&c->ring, sender);
     fs_unlock_send(sender);
     return room;
 }
@@ -56,8 +51,20 @@ int fs_send_ready(struct fs_connection *c) {
 /* ---- before a sleep ------------------------------------------------------------------------------------------------- */
 
 int fs_probe_for_set(struct fs_connection *c) {
-    struct fs_sender *sender = fs_lock_send(c);
-    int lost = fs_probe_peer(c, sender);
+    struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
+    if (!sender) return 1;
+    int64_t now = fs_now();
+    /* First the watch, then the question: whose process ends behind that is an event. */
+    fs_watch_kernel(c, FS_HANGUP_EVENTS);
+    enum fs_process process = fs_watch_process(&c->watch, c->peer_process);
+    uint32_t told = fs_load_sc(&c->watch.told);
+    int lost = fs_peer_is_gone(c);
+    if (process == FS_PROCESS_LIVES && !c->last_probe) c->last_probe = now; /* (its end is an event; an end of a child is none) */
+    if (!lost && (process == FS_PROCESS_ENDED || told != c->send_checked || now - c->last_probe >= PROBE_INTERVAL)) {
+        c->send_checked = told;
+        c->last_probe = now;
+        lost = fs_probe_peer(c, sender);
+    }
     fs_unlock_send(sender);
     return lost;
 }
@@ -72,7 +79,7 @@ int fs_arm_for_set(struct fs_connection *c, int receives, int sends) {
     if (sends) {
         struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
         if (!sender) return 1;
-        ready = fs_arm_sender(&c->ring, sender, FS_SET_WAITS) || fs_peer_is_gone(c) || ready ||
+        ready = fs_arm_sender(&c->ring, sender, FS_SET_WAITS) || (fs_peer_is_gone(c) && !fs_awaits_reset(c, sender)) || ready ||
                 (!fs_sends_on_ring(c) && !fs_waits_for_fallback(c));
         fs_unlock_send(sender);
     }

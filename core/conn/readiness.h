@@ -24,7 +24,8 @@ int fs_send_ready(struct fs_connection *c);
  * needs. Returns 1 if something is there already, or if a stopped process holds a lock. (fs_disarm_receiver says that the owner is awake.) */
 int fs_arm_for_set(struct fs_connection *c, int receives, int sends);
 
-/* fs_probe_peer with the send lock. */
+/* For an event set that waits for room, if the peer's end may be hidden (fs_eof_is_hidden): the end of its process is a hint for the set. Asks
+ * for its socket, but not at each call. Returns true if the peer is gone. */
 int fs_probe_for_set(struct fs_connection *c);
 
 /* Returns true if fs_recv_ready or fs_send_ready should be called again. Takes no lock. `events`: FS_RECEIVE, FS_SEND. */

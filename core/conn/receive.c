@@ -46,7 +46,7 @@ __attribute__((noinline)) static int64_t check_liveness(struct fs_connection *c)
         if (got < 0 && errno == EAGAIN) c->receive_checked = events;
         if (got < 0) return fs_recv_kernel_error(c, errno);
         if (fs_ring_readable(&c->ring)) return FS_MOVED_ON;
-        if (fs_has_stray_bytes(c)) return FS_VIOLATED;
+        if (fs_has_stray_bytes(c, &got)) return FS_VIOLATED;
         fs_system.recv(fs_fd(c), NULL, DISCARDED, MSG_TRUNC | MSG_DONTWAIT); /* they would hide the end */
     }
     return -EAGAIN;
@@ -103,10 +103,10 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
         uint64_t end = fs_stream_end(&c->ring, receiver);
         if (end == FS_END_WRONG) return FS_VIOLATED;
         if (end == FS_FIN) {
-            if (fs_has_stray_bytes(c)) return FS_VIOLATED;
+            if (fs_has_stray_bytes(c, &got)) return FS_VIOLATED;
             fs_set_fin_taken(receiver, FS_END_REPORTED);
             fs_store_sc(&c->ring.rx->finack, 1);
-            return 0;
+            return got;
         }
         if (end == FS_BACK) {
             fs_recv_fall_back(c, receiver);

@@ -36,6 +36,8 @@ static int64_t post_and_notify(struct fs_connection *c, struct fs_sender *sender
 int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_check_peer_lost(c)) return 1;
     enum fs_peer_state state = fs_peer_socket_state(fs_fd(c));
+    /* (With bytes unread its end is a reset, as on kernel TCP. The kernel of a peer that died has no room that we have not left it.) */
+    if (state == FS_PEER_CLOSED && fs_peer_has_unread(&c->ring)) fs_draw_reset(c, sender);
     if (state == FS_PEER_CLOSED) fs_note_lost(c);
     if (state == FS_PEER_UNKNOWN) fs_send_fall_back(c, sender, 0);
     return fs_peer_is_gone(c) || !fs_sends_on_ring(c);
@@ -108,7 +110,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
         doorbell & FS_GONE) {
         /* Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer. */
         if (sender->fin_sent) fs_check_peer_lost(c); /* nobody may have checked since */
-        part = fs_send_error_after_close(c, sender);
+        part = fs_awaits_reset(c, sender) ? -EAGAIN : fs_send_error_after_close(c, sender);
         if (part == -EPIPE && !(flags & MSG_NOSIGNAL)) raise_sigpipe();
         if (part == 0) {
             part = fs_send_kernel(c, data, length, flags);

@@ -78,7 +78,9 @@ int fs_spin(struct fs_connection *c, int what) {
         /* This may take in an ACK that came with DATA, which the checks below would not find. For a lost peer the kernel answers. */
         fs_arm_sender(&c->ring, sender, FS_ACK_NOW);
         ready = fs_has_credit(&c->ring, sender) && !fs_peer_is_lost(c) && !fs_peer_is_gone(c);
+        int awaits_reset = fs_awaits_reset(c, sender);
         fs_unlock_send(sender);
+        if (awaits_reset) return 0;
     }
     while (!ready) {
         now = fs_now();
@@ -166,10 +168,7 @@ static int sleep_on_futex(struct fs_connection *c, const struct sleep *s, fs_wor
 
 /* Returns true if the control thread reports what happens to the kernel connection. Called with a lock, which keeps the descriptor. */
 static int is_watched(struct fs_connection *c) {
-    uint32_t events = fs_moved(c) & FS_RECEIVING_BACK ? FS_HANGUP_EVENTS : FS_HANGUP_AND_IN;
-    return fs_is_watched(&c->watch, events) ||
-           fs_watch_add(&c->watch, fs_fd(c), events, (struct fs_sleepers){&c->ring.rx->futex, &c->recv_sleepers},
-                         (struct fs_sleepers){&c->ring.tx->credit_futex, &c->send_sleepers});
+    return fs_watch_kernel(c, fs_moved(c) & FS_RECEIVING_BACK ? FS_HANGUP_EVENTS : FS_HANGUP_AND_IN);
 }
 
 /* Takes the locks of holders that were killed, and so recovers their state (recovery.c). The peer may wait for this thread to do so,
@@ -297,8 +296,9 @@ static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_fd_
         woken = sleep_for_credit(c, sender, s, seen);
     } else {
         int fd = fs_fd(c);
+        short events = fs_is_attached(c) && fs_awaits_reset(c, sender) ? 0 : POLLOUT; /* (an error wakes it in any case) */
         fs_unlock_send(sender);
-        woken = sleep_in_kernel(c, s, fd, POLLOUT, fd_change);
+        woken = sleep_in_kernel(c, s, fd, events, fd_change);
     }
     fs_add_sc(&c->send_sleepers, (uint32_t)-1);
     return end_sleep(c, s, woken);

@@ -4,6 +4,7 @@
 #include "conn/wake.h"
 
 #include "conn/event_slot.h"
+#include "conn/peer_status.h"
 #include "conn/state.h"
 #include "events/futex.h"
 
@@ -57,6 +58,13 @@ void fs_draw_reset(struct fs_connection *c, struct fs_sender *sender) {
     fs_note_lost(c);
     if (!sender->reset_drawn) fs_send_kernel(c, "", 1, MSG_NOSIGNAL);
     sender->reset_drawn = 1;
+}
+
+int fs_awaits_reset(struct fs_connection *c, struct fs_sender *sender) {
+    if (!(fs_load_sc(&c->ring.tx->doorbell) & FS_GONE) || !fs_sends_on_ring(c) || sender->fin_sent || fs_is_broken(c)) return 0;
+    if (!fs_peer_has_unread(&c->ring) || fs_liveness(c) == FS_OVER) return 0;
+    fs_draw_reset(c, sender);
+    return fs_liveness(c) != FS_OVER; /* (on the loopback it is there at once where the peer's socket is closed) */
 }
 
 void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver) {

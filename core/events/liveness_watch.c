@@ -15,6 +15,7 @@
 #include "os/host.h"
 #include "os/fd_reserve.h"
 #include "os/syscalls.h"
+#include "events/event_set.h"
 #include "events/futex.h"
 
 enum {
@@ -209,13 +210,15 @@ static int join(struct fs_tcp_watch *w, int fd, uint32_t events) {
     return 1;
 }
 
-int fs_watch_add(struct fs_tcp_watch *w, int fd, uint32_t events, struct fs_sleepers receivers, struct fs_sleepers senders) {
+int fs_watch_add(struct fs_tcp_watch *w, int fd, uint32_t events, struct fs_sleepers receivers, struct fs_sleepers senders,
+                 fs_word64 *slot) {
     int joined = 0;
     if (fd < 0 || !fs_load_relaxed(&present)) return 0;
     pthread_mutex_lock(&lock);
     if (epoll >= 0) {
         w->receivers = receivers;
         w->senders = senders;
+        w->slot = slot;
         joined = join(w, fd, events);
     }
     pthread_mutex_unlock(&lock);
@@ -298,7 +301,9 @@ static void note_process_ended(uint32_t at) {
     processes[at].ended = 1;
     for (uint32_t n = 1; n <= slots; n++) {
         struct fs_tcp_watch *w = slot_at(n - 1)->whose;
-        if (w && w->process == (int)at + 1) notify(w, FS_HANGUP_EVENTS);
+        if (!w || w->process != (int)at + 1) continue;
+        notify(w, FS_HANGUP_EVENTS);
+        fs_wake_local_set(fs_load_relaxed(w->slot)); /* (what happens to the connection itself, the kernel tells its poller) */
     }
 }
 

@@ -36,6 +36,7 @@ struct fs_tcp_watch {
     int fd;         /* the descriptor, when added */
     int process;    /* index of the peer's process, plus one; 0: not watched */
     struct fs_sleepers receivers, senders;
+    fs_word64 *slot; /* in an event set of this side, by the region's name; the name may be 0 */
 };
 
 /* ---- for sleepers. They need no lock and must not hold the host lock ------------------------------------------------- */
@@ -43,9 +44,10 @@ struct fs_tcp_watch {
 /* Returns true if these events are watched, by a thread that wakes the sleepers if it stops. */
 int fs_is_watched(const struct fs_tcp_watch *w, uint32_t events);
 
-/* Watches the connection's descriptor `fd`. Returns 0 if there is no watcher or it is full. A sleeper counts itself before it calls
+/* Watches the connection's descriptor `fd`; `slot` names its place in an event set, if it has one. Returns 0 if there is no watcher or it is full. A sleeper counts itself before it calls
  * either function, and reads `told` afterwards: only futexes with counted sleepers are woken. */
-int fs_watch_add(struct fs_tcp_watch *w, int fd, uint32_t events, struct fs_sleepers receivers, struct fs_sleepers senders);
+int fs_watch_add(struct fs_tcp_watch *w, int fd, uint32_t events, struct fs_sleepers receivers, struct fs_sleepers senders,
+                 fs_word64 *slot);
 
 /* Watches only the ends from now on. The caller may have the host lock: nobody waits for that with the table's. */
 void fs_watch_ends_only(struct fs_tcp_watch *w);

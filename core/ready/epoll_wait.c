@@ -176,11 +176,13 @@ static void pass_on(struct wait *w) {
 int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask) {
     struct wait w = {.p = p, .epoll = epoll, .told = {.events = events, .max = max}, .mask = mask, .budget = -1};
     if (max <= 0) return -EINVAL;
-    if (p->reseats) {
-        p->reseats = 0; /* (a forked child has one thread) */
-        fs_members_each(p, NULL);
-    }
     fs_lock_poller(p);
+    while (p->reseats) { /* (of two threads that come at once each sees to the slots, so none waits before they are there) */
+        fs_unlock_poller(p);
+        fs_members_each(p, NULL);
+        fs_lock_poller(p);
+        p->reseats = 0;
+    }
     p->waiters++;
     w.told.wait = ++p->waits;
     w.began = w.now = fs_now();

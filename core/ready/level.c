@@ -31,6 +31,7 @@ void fs_level_read(struct fs_level *l) {
     if (fs_has_ended(c)) return;
     if (l->told) kernel = l->kernel;
     else if (asks || (l->wanted & FS_OUT_ROOM && !hides)) kernel = ask_kernel(c);
+    if (!kernel && attached && fs_peer_is_gone(c)) kernel = ask_kernel(c); /* room and the error behind it are one event */
     if (kernel & FS_ENDINGS && attached && fs_check_peer_lost(c) && died_unread(c)) {
         kernel |= EPOLLHUP;
         if (!fs_load_relaxed(&c->is.death_told)) kernel |= EPOLLERR;
@@ -43,7 +44,7 @@ void fs_level_read(struct fs_level *l) {
     if (l->wanted & FS_OUT_ROOM) out = broken || (hides ? fs_send_ready(c) : (kernel & EPOLLOUT) != 0);
     l->no_room = l->wanted & FS_OUT_ROOM && !hides && !out;
     if (attached && stream_ends(c)) {
-        l->found |= l->wanted & EPOLLRDHUP;
+        l->found |= (l->wanted & EPOLLRDHUP) | (fs_load_relaxed(&c->is.shut_sending) ? (uint32_t)EPOLLHUP : 0);
         in = 1; /* (the last bytes may have come since the kernel was asked: with the end there is always something to receive) */
     }
     if (in) l->found |= l->wanted & FS_IN;
@@ -65,7 +66,8 @@ int fs_advance_mark(struct fs_connection *c, struct fs_mark *mark) {
         now.number++;
     }
     if (now.number != consumed) now.length = FS_COMMIT_LEN(fs_load_sc(&fs_descriptor_at(&c->ring, c->ring.rx, now.number - 1)->commit));
-    now.fin = fs_load_sc(&c->ring.rx->fin);
+    uint64_t fin = fs_load_sc(&c->ring.rx->fin);
+    now.fin = (fin & FS_FIN_KIND) == FS_RESET ? 0 : fin; /* (the kernel's RST is the event) */
     int more = now.number != mark->number || now.fin != mark->fin || (now.length && mark->length && now.length != mark->length);
     *mark = now;
     return more;
@@ -78,9 +80,10 @@ int fs_level_arm(struct fs_level *l, int *late) {
     int sends = l->wanted & FS_OUT_ROOM && fs_pollout_is_ours(c) && !fs_send_ready(c);
     int there = fs_arm_for_set(c, receives, sends);
     if (sends && fs_waits_for_fallback(c)) *late = FS_MAY_DIE; /* or it settles nothing, and is waited for no longer then */
-    if (sends && !there && fs_eof_inconclusive(c)) {
+    /* (What comes in front of the end is an event for an instance, and may be none for poll: it looks again.) */
+    if ((fs_eof_inconclusive(c) || !fs_receives_on_ring(c)) && fs_sends_on_ring(c) && fs_peer_has_unread(&c->ring)) {
         *late = FS_MAY_DIE;
-        there = fs_probe_for_set(c);
+        if (fs_eof_is_hidden(c)) there |= fs_probe_for_set(c);
     }
     return there;
 }

@@ -78,7 +78,9 @@ static int ask_kernel(struct polling *w, int64_t nanoseconds, const sigset_t *ma
     for (nfds_t i = 0; i < w->count; i++) {
         struct fs_connection *c = on_ring(w, i);
         w->p->kernel[i] = (struct pollfd){w->fds[i].fd, w->fds[i].events, 0};
-        if (!c || !fs_pollout_is_ours(c)) continue;
+        if (!c) continue;
+        if (w->fds[i].events & FS_IN) w->p->kernel[i].events |= POLLRDHUP; /* (a peer that died with bytes of ours unread: fs_level_read) */
+        if (!fs_pollout_is_ours(c)) continue;
         w->p->kernel[i].events &= ~(POLLOUT | POLLWRNORM);
         /* (The end of its stream tells of a peer that died: who waits for room gets none from it.) */
         if (w->fds[i].events & FS_OUT_ROOM && (fs_peer_is_lost(c) || !fs_eof_inconclusive(c))) w->p->kernel[i].events |= POLLRDHUP;

@@ -240,9 +240,12 @@ static inline void fs_post_fin(struct fs_ring_pair *ring, struct fs_sender *send
 /* Returns the receiver's doorbell state after a post, bits of enum fs_doorbell. */
 static inline uint32_t fs_peer_doorbell(const struct fs_ring_pair *ring) { return fs_load_sc(&ring->tx->doorbell); }
 
-/* Returns true if a receiver that died left bytes of this side unread. */
-static inline int fs_left_unread(const struct fs_ring_pair *ring) {
-    return !fs_load_sc(&ring->rx->fin) && fs_load_relaxed(&ring->tx->seen) != fs_load_own32(&ring->own->sender.posted);
+/* Returns true if the peer has not read all that this side has posted. Its line is the peer's own: not for the data path. */
+static inline int fs_peer_has_unread(const struct fs_ring_pair *ring) {
+    return fs_load_relaxed(&ring->tx->seen) != fs_load_own32(&ring->own->sender.posted);
 }
+
+/* Returns true if a receiver that died left bytes of this side unread. */
+static inline int fs_left_unread(const struct fs_ring_pair *ring) { return !fs_load_sc(&ring->rx->fin) && fs_peer_has_unread(ring); }
 
 #endif

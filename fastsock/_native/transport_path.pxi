@@ -20,8 +20,11 @@ cdef int note_read(Transport self) except -1:
 
 cdef inline bint acts(Transport self) noexcept:
     """Returns true if the operation just counted needs a step: not while a published name has no answer yet."""
-    return self.operations >= self.acts_at and (
-        self.endpoint.path.listing_state == NULL or fs_load_relaxed(self.endpoint.path.listing_state) != FS_LISTING_WAITING)
+    cdef fs_word32 *listing
+    if self.operations < self.acts_at:
+        return False
+    listing = self.endpoint.path.listing_state  # (once: another thread may end the search meanwhile)
+    return listing == NULL or fs_load_relaxed(listing) != FS_LISTING_WAITING
 
 
 cdef int note_context(Transport self) except -1:

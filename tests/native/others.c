@@ -197,7 +197,7 @@ static void run_watched_twice(void) {
         look_once(0);
         watch = (struct fs_tcp_watch){0};
         double until = seconds_now() + PATIENCE; /* (an epoll that takes no more is left alone for a second) */
-        while (!fs_watch_add(&watch, fs_fd(&ends[0].c), FS_HANGUP_EVENTS, nobody, nobody) && strict) {
+        while (!fs_watch_add(&watch, fs_fd(&ends[0].c), FS_HANGUP_EVENTS, nobody, nobody, &ends[0].c.slot) && strict) {
             if (seconds_now() > until) violate("it is not watched");
             usleep(1000);
         }
