@@ -1,4 +1,4 @@
-"""However the other end of a connection ends, in each state and whoever waits for what: this end is told what it is told
+"""However the other end of a connection ends, in each state, whoever waits for what: this end is told what it is told
 on kernel TCP, within a second."""
 
 from __future__ import annotations
