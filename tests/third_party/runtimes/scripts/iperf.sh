@@ -1,0 +1,9 @@
+# As many bytes arrive as are sent: one way, the other, both, by four streams.
+for more in "" "-R" "--bidir" "-P 4" "-Z" "-l 1000"; do
+    iperf3 -c 127.0.0.1 -p "$1" -n 20M -J $more >told.json
+    echo "$more: $? $(grep -c '"error"' told.json)"
+done
+echo idle
+read -r _
+iperf3 -c 127.0.0.1 -p "$1" -n 1M >/dev/null
+echo "done $?"
