@@ -85,9 +85,23 @@ PARTS = {
     "suites-in-c": Part(
         "the test programs of libuv, libevent and redis, plain against below the library",
         (*PRODUCT, "tests/third_party/native/*"),
-        runs=("python", "-m", "tests.third_party.native"),
+        runs=("python", "-m", "tests.third_party.native", "libuv", "libevent", "redis"),
         tools=("redis-server", "tcl:/usr/bin/tclsh"),
         seconds=500,
+    ),
+    "suites-of-programs": Part(
+        "the suites of socat, node, memcached and perl that are about sockets, plain against below the library",
+        (*PRODUCT, "tests/third_party/native/*"),
+        runs=("python", "-m", "tests.third_party.native", "socat", "node", "memcached", "perl"),
+        tools=(
+            "socat",
+            "net-tools:/usr/bin/netstat",
+            "iputils-ping:/usr/bin/ping",
+            "nodejs:/usr/bin/node",
+            "libevent-dev:/usr/include/event.h",
+            "perl",
+        ),
+        seconds=900,
     ),
     "fuzz": Part(
         "whatever a peer can say, from a seed",
