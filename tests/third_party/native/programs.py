@@ -74,7 +74,7 @@ class Memcached(EachByItself):
     program = ("perl", "-It/lib")
     files = tuple(
         f"t/{name}.t"
-        for name in ("binary", "cas", "chunked-items", "conn-limits", "flush-all", "getset", "incrdecr", "issue_*",
+        for name in ("cas", "chunked-items", "conn-limits", "flush-all", "incrdecr", "issue_*",
                      "item_size_max", "line-lengths", "malicious-commands", "maxconns", "metaget", "misbehave",
                      "multiversioning", "noreply", "quit", "refhang", "stats-conns", "touch", "udp", "watcher")
     )  # fmt: skip
