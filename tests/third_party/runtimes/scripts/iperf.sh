@@ -1,5 +1,5 @@
 # As many bytes arrive as are sent: one way, the other, both, by four streams.
-# (A client that comes before the server has seen the end of the one before is refused, on any path: hence the pauses.)
+# (A client that comes before the server has seen the end of the one before is told that it is busy: hence the pauses.)
 for more in "" "-R" "--bidir" "-P 4" "-Z" "-l 1000"; do
     iperf3 -c 127.0.0.1 -p "$1" -n 20M -J $more >told.json
     echo "$more: $? $(grep '"error"' told.json)"
