@@ -123,6 +123,7 @@ static inline struct ip_socket *ip_socket_of(struct fs_connection *c) { return (
  * is active. */
 int ip_make_own(int fd, int what, long argument);
 int ip_close_own(int fd);
+void ip_forget_own_number(int fd);
 void ip_forget_own_numbers(void);
 
 /* What the core calls to make a number that it has for a moment (own_numbers.c). Both return -errno if they fail. */
@@ -350,7 +351,14 @@ static inline void ip_operate(struct ip_socket *s) {
 
 void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its path. With the lock */
 void ip_forget_number(int fd);       /* the program closes it, or is about to have it mean something else */
+void ip_forget_closed(int fd);       /* the same of one that was closed past us */
 void ip_also_means(int fd, int made); /* `made` means what `fd` means */
+
+/* The kernel has just given the program this number: what it meant was closed past us. */
+static inline int ip_new_number(int fd) {
+    if (ip_unlikely(fd >= 0 && ip_is_known(fd))) ip_forget_closed(fd);
+    return fd;
+}
 
 /* The record of a connection that the program has, and that is no connection of this front end's yet; or NULL. With the lock. */
 struct ip_socket *ip_adopt_connected(int fd);
@@ -387,10 +395,10 @@ void ip_prepare_fork(void);     /* what the core asks for before a fork. With th
 void ip_each_connection(void (*body)(struct fs_connection *c, void *with), void *with); /* that is open. With the lock */
 extern fs_word32 ip_filtered; /* the program has filtered its system calls: the core makes those alone that a filter may know */
 
-/* Puts the functions in place of the C library's in all loaded objects: NULL, or why that is not possible. */
+/* Puts the functions in place of the C library's: NULL, or why that is not possible. */
 const char *ip_put_in_place(void);
 void ip_take_out_of_place(void);
-void ip_look_again(void); /* at objects that were loaded since, and at slots that the loader has filled since. Without the lock */
+void ip_look_again(void); /* at slots that threads were about to fill meanwhile. Without the lock */
 
 void ip_end_if_unneeded(void); /* the end of the front end, if it was asked for and nothing needs it any more. With the lock */
 

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #endif
 #undef _FORTIFY_SOURCE /* its headers define some of these functions themselves */
+#include <aio.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -79,6 +80,9 @@
     E(FILE *, fdopen, (int fd, const char *mode), (fd, mode)) \
     E(int, vdprintf, (int fd, const char *format, va_list more), (fd, format, more)) \
     E(ssize_t, splice, (int from, off64_t *at, int to, off64_t *to_at, size_t count, unsigned flags), (from, at, to, to_at, count, flags)) \
+    E(int, aio_read, (struct aiocb *request), (request)) \
+    E(int, aio_write, (struct aiocb *request), (request)) \
+    E(int, lio_listio, (int mode, struct aiocb *const *requests, int count, struct sigevent *event), (mode, requests, count, event)) \
     /* processes */ \
     E(int, execve, (const char *path, char *const *arguments, char *const *environment), (path, arguments, environment)) \
     E(int, execvpe, (const char *file, char *const *arguments, char *const *environment), (file, arguments, environment)) \
@@ -104,9 +108,32 @@
     /* signals */ \
     E(int, sigaction, (int number, const struct sigaction *how, struct sigaction *before), (number, how, before))
 
+/* Functions that give the program one number or two (new_numbers.c). Ours are found by their addresses alone (relocations.c), and are not
+ * shown: memory allocators call some of them before anything can be looked up. */
+#define FS_NEW_NUMBERS(ONE, TWO) \
+    ONE(open, (const char *path, int flags, mode_t mode), (path, flags, mode)) \
+    ONE(__open_2, (const char *path, int flags), (path, flags)) \
+    ONE(__open64_2, (const char *path, int flags), (path, flags)) \
+    ONE(openat, (int folder, const char *path, int flags, mode_t mode), (folder, path, flags, mode)) \
+    ONE(__openat_2, (int folder, const char *path, int flags), (folder, path, flags)) \
+    ONE(__openat64_2, (int folder, const char *path, int flags), (folder, path, flags)) \
+    ONE(creat, (const char *path, mode_t mode), (path, mode)) \
+    ONE(eventfd, (unsigned value, int flags), (value, flags)) \
+    ONE(timerfd_create, (int clock, int flags), (clock, flags)) \
+    ONE(signalfd, (int fd, const sigset_t *mask, int flags), (fd, mask, flags)) \
+    ONE(inotify_init, (void), ()) \
+    ONE(inotify_init1, (int flags), (flags)) \
+    ONE(memfd_create, (const char *name, unsigned flags), (name, flags)) \
+    TWO(pipe, (int *made), (made)) \
+    TWO(pipe2, (int *made, int flags), (made, flags)) \
+    TWO(socketpair, (int family, int type, int protocol, int *made), (family, type, protocol, made))
+
 struct fs_real {
 #define FS_FIELD(type, name, parameters, arguments) type(*name) parameters;
     FS_ENTRY_POINTS(FS_FIELD)
+#undef FS_FIELD
+#define FS_FIELD(name, parameters, arguments) int(*name) parameters;
+    FS_NEW_NUMBERS(FS_FIELD, FS_FIELD)
 #undef FS_FIELD
 };
 

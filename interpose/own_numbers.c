@@ -110,7 +110,10 @@ void ip_numbers_after_fork(void) {
     ip_store_relaxed(&placing, 0);
 }
 
+void ip_forget_own_number(int fd) {
+    if (is_marked(fd, &ours) || is_marked(fd, &passing)) ip_store_relaxed(&ip_things[fd], NULL);
+}
+
 void ip_forget_own_numbers(void) {
-    for (int fd = 0; fd <= ip_highest(); fd++)
-        if (is_marked(fd, &ours) || is_marked(fd, &passing)) ip_store_relaxed(&ip_things[fd], NULL);
+    for (int fd = 0; fd <= ip_highest(); fd++) ip_forget_own_number(fd);
 }

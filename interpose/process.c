@@ -435,4 +435,3 @@ void _exit(int status) {
     for (;;) real._exit(status);
 }
 
-void _Exit(int status) { _exit(status); }
