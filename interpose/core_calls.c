@@ -25,7 +25,6 @@ FS_DIRECT(ssize_t, pread, SYS_pread64, (int fd, void *into, size_t room, off_t a
 FS_DIRECT(ssize_t, sendto, SYS_sendto, (int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size),
           fd, (long)data, (long)length, flags, (long)to, size)
 FS_DIRECT(ssize_t, recvmsg, SYS_recvmsg, (int fd, struct msghdr *message, int flags), fd, (long)message, flags)
-FS_DIRECT(ssize_t, sendmsg, SYS_sendmsg, (int fd, const struct msghdr *message, int flags), fd, (long)message, flags)
 FS_DIRECT(int, connect, SYS_connect, (int fd, const struct sockaddr *to, socklen_t size), fd, (long)to, size)
 FS_DIRECT(int, accept4, SYS_accept4, (int fd, struct sockaddr *peer, socklen_t *size, int flags), fd, (long)peer, (long)size, flags)
 FS_DIRECT(int, open, SYS_openat, (const char *path, int flags), AT_FDCWD, (long)path, flags)
@@ -51,6 +50,10 @@ static ssize_t receive(int fd, void *into, size_t room, int flags) {
 
 static ssize_t transmit(int fd, const void *data, size_t length, int flags) {
     return call(!(flags & MSG_DONTWAIT), SYS_sendto, (long[6]){fd, (long)data, (long)length, flags});
+}
+
+static ssize_t transmit_pieces(int fd, const struct msghdr *message, int flags) {
+    return call(!(flags & MSG_DONTWAIT), SYS_sendmsg, (long[6]){fd, (long)message, flags});
 }
 
 static int futex(void *word, int what, uint32_t value, const struct timespec *time) {
@@ -101,9 +104,9 @@ static int plain_ioctl(int fd, unsigned long what, void *argument) { return real
 
 #define FS_OWN(name) .name = direct_##name,
 struct fs_calls ip_calls = {
-    FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(recvmsg) FS_OWN(sendmsg) FS_OWN(connect) FS_OWN(accept4) FS_OWN(open)
+    FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(recvmsg) FS_OWN(connect) FS_OWN(accept4) FS_OWN(open)
     FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(clone) FS_OWN(prctl) FS_OWN(waitpid)
-    .recv = receive, .send = transmit, .futex = futex, .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
+    .recv = receive, .send = transmit, .sendmsg = transmit_pieces, .futex = futex, .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
     .fcntl = ip_make_own, .close = ip_close_own, .ioctl = plain_ioctl,
 };
 #undef FS_OWN

@@ -63,10 +63,14 @@ struct ip_registration {
     uint64_t data;
 };
 
+/* Whether a receive of a message tells how much is left (TCP_INQ). */
+enum ip_tells_left { IP_LEFT_NOT_ASKED, IP_LEFT_UNTOLD, IP_LEFT_TOLD };
+
 /* Its connection lies behind it (ip_conn). */
 struct ip_socket {
     _Alignas(64) struct ip_thing thing;
     fs_word32 nonblocking; /* O_NONBLOCK, as this process has set it; relaxed */
+    fs_word32 tells_left;  /* TCP_INQ: enum ip_tells_left; relaxed */
     int opened;            /* the connection was opened, and is not released yet */
     fs_word32 under_way;   /* its connect was under way, and nothing has come through since; relaxed */
     fs_word32 inside;      /* calls that have begun while it was early, and are in the kernel */
@@ -170,12 +174,23 @@ struct ip_thread {
     int sleeps;     /* enum ip_sleeps, of sleep_call.h */
     int pending;    /* something is put off: handlers, */
     int cancelled;  /* or the thread's end */
+    uintptr_t handler; /* the frame from which the innermost handler of the program was called; 0: none */
     int forks_quietly; /* its forks leave the control thread stopped (fs_libc_fork_quietly) */
     uint32_t ran;   /* handlers that ran in this thread, */
     uint32_t ended; /* and those of them that end a call (no SA_RESTART) */
 };
 extern __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
 extern int ip_threaded; /* the program has made threads */
+
+extern fs_word32 ip_copied_past; /* this process is a copy of one with threads, made without the C library (_Fork(3)); relaxed */
+
+/* True where the C library may be asked for threads and for the loader's lists: not in a handler, whose thread may be within malloc(3), nor
+ * where another thread of the parent's may have been when the copy was made. (A handler that left by longjmp(3) has its frame below who is
+ * asking.) */
+static inline int ip_may_use_libc(void) {
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0), frame = ip_thread.handler;
+    return !(here < frame && frame - here < 1 << 20) && !ip_load_relaxed(&ip_copied_past);
+}
 
 void ip_run_handlers(void); /* what was put off. Not while busy */
 
@@ -218,13 +233,6 @@ void ip_claim_memory(void); /* this process is the one that is served */
 static inline int ip_is_own_process(void) {
     if (!ip_is_active()) return 1;
     return ip_likely(!ip_load_relaxed(&ip_memory_shared)) ? (int)ip_load_relaxed(ip_original_mark) : ip_ask_process();
-}
-
-/* The monotonic time, ns. */
-static inline int64_t ip_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
@@ -282,12 +290,16 @@ ssize_t ip_end_with(struct ip_socket *s, struct fs_call *call, int64_t result);
 /* Bytes, 0 at the end of the stream, -errno, or FS_VIOLATED. Inside. */
 int64_t ip_receive(struct ip_socket *s, void *into, size_t room, int flags);
 int64_t ip_send(struct ip_socket *s, const void *data, size_t length, int flags);
+int64_t ip_send_pieces(struct ip_socket *s, const struct iovec *v, size_t length, int flags); /* `length`: of all, not 0 */
 
 /* A handler that ended has run since `before`, or any where a timeout option is set: a call that waits ends then (signal(7)). */
 int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t ended);
 
 /* True if the socket's calls shall not wait. */
 int ip_is_nonblocking(struct ip_socket *s);
+
+/* True if a receive of a message tells how much is left (TCP_INQ). Inside. */
+int ip_tells_left(struct ip_socket *s);
 
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 
@@ -309,10 +321,11 @@ void ip_prepare_to_share(struct ip_socket *s);
 /* Takes the next step of an undecided connection, and reports it: fs_step. */
 void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result);
 
+void ip_step_on(struct ip_socket *s); /* the same, for who does not look at the result */
+
 /* Counts an operation of the program, and lets an undecided connection take its next step. */
 static inline void ip_operate(struct ip_socket *s) {
-    struct fs_step_result result;
-    if (ip_unlikely(fs_operate(ip_conn(s)))) ip_take_step(s, NULL, &result);
+    if (ip_unlikely(fs_operate(ip_conn(s)))) ip_step_on(s);
 }
 
 void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its path. With the lock */

@@ -85,6 +85,7 @@ static void in_child(int bare) {
     if (!ip_thread.has_lock || !forking) return;
     forking = 0;
     ip_claim_memory();
+    if (bare && ip_threaded) ip_store_relaxed(&ip_copied_past, 1);
     ip_threaded = 0;
     fs_fork_in_child(bare);
     ip_each_epoll(leave_shared_instance);
@@ -219,30 +220,21 @@ int fexecve(int fd, char *const *arguments, char *const *environment) {
     return real.fexecve(fd, arguments, environment);
 }
 
-enum { ARGUMENTS = 4096 };
-
-/* The arguments of execl and its kin. 0: there are too many. */
-static int collect(char **into, const char *first, va_list more) {
-    int count = 0;
-    for (char *next = (char *)first; next; next = va_arg(more, char *)) {
-        if (count == ARGUMENTS - 1) return 0;
-        into[count++] = next;
-    }
-    into[count] = NULL;
-    return 1;
-}
-
+/* execl and its kin. The array is as long as the list, as the C library's own: a child of vfork(2), or a handler, may have little stack. */
 #define FS_LIST(name, call, last) \
     int name(const char *path, const char *first, ...) { \
-        char *arguments[ARGUMENTS]; \
         va_list more; \
+        size_t count = 0; \
         va_start(more, first); \
-        int whole = collect(arguments, first, more); \
-        char *const *environment = whole && last ? va_arg(more, char *const *) : environ; \
+        for (const char *next = first; next; next = va_arg(more, char *)) count++; \
         va_end(more); \
-        if (whole) return call(path, arguments, environment); \
-        errno = E2BIG; \
-        return -1; \
+        char *arguments[count + 1]; \
+        va_start(more, first); \
+        arguments[0] = (char *)first; \
+        for (size_t i = 1; i <= count; i++) arguments[i] = va_arg(more, char *); \
+        char *const *environment = last ? va_arg(more, char *const *) : environ; \
+        va_end(more); \
+        return call(path, arguments, environment); \
     }
 FS_LIST(execl, execve, 0)
 FS_LIST(execle, execve, 1)

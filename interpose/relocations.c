@@ -243,7 +243,7 @@ static int has_settled(struct dl_phdr_info *info, size_t size, void *unused) {
 
 static void look(void) {
     int first = 1;
-    scan.now = ip_now();
+    scan.now = fs_now();
     scan.unsettled = 0;
     dl_iterate_phdr(visit, &first);
 }

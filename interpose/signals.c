@@ -26,6 +26,7 @@ struct handler { /* as the program has set it */
 
 __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
 int ip_threaded;
+fs_word32 ip_copied_past;
 fs_word32 ip_cancels;
 static struct handler handlers[SIGNALS];
 static __thread uint64_t put_off __attribute__((tls_model("initial-exec"))); /* bit of each signal that was put off; */
@@ -96,7 +97,10 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     t->ran++;
     if (!(flags & SA_RESTART)) t->ended++;
     memcpy(&function, &address, sizeof function);
+    uintptr_t outer = t->handler;
+    t->handler = (uintptr_t)__builtin_frame_address(0);
     function(number, info, context);
+    t->handler = outer;
 }
 
 void ip_run_handlers(void) {

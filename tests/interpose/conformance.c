@@ -84,6 +84,7 @@ static const struct {
     {"interrupted_calls", interrupted_calls}, {"interrupted_by", interrupted_by}, {"masks", masks}, {"moments", moments}, {"renumbers", renumbers}, {"pipes", pipes},
     {"early_registered", early_registered}, {"early_instances", early_instances}, {"early_connects", early_connects}, {"early_shut", early_shut},
     {"early_urgent", early_urgent}, {"early_threads", early_threads}, {"early_closed", early_closed}, {"early_forked", early_forked},
+    {"nothing", nothing}, {"tells_left", tells_left}, {"odd_files", odd_files}, {"odd_times", odd_times},
 };
 
 int main(int count, char **names) {
