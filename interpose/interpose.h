@@ -192,6 +192,10 @@ static inline int ip_may_use_libc(void) {
     return !(here < frame && frame - here < 1 << 20) && !ip_load_relaxed(&ip_copied_past);
 }
 
+/* A handler has forked, and could not start the core's control thread again: the next wait does. Relaxed. */
+extern fs_word32 ip_thread_due;
+void ip_start_due_thread(void);
+
 void ip_run_handlers(void); /* what was put off. Not while busy */
 
 static inline void ip_enter(void) {

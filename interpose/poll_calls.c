@@ -16,6 +16,7 @@ static void end_call(struct fs_connection *c, struct fs_call *call) {
 static void operate(struct fs_connection *c) { ip_operate(ip_socket_of(c)); }
 
 static int before_sleep(void) {
+    if (ip_unlikely(ip_load_relaxed(&ip_thread_due))) ip_start_due_thread();
     ip_thread.may_sleep = 1;
     return 0;
 }

@@ -62,10 +62,21 @@ static void in_parent(int bare) {
     int error = errno;
     if (!ip_thread.has_lock || !forking) return;
     forking = 0;
-    fs_fork_in_parent(bare, !ip_thread.forks_quietly);
+    int starts = ip_may_use_libc();
+    if (!starts) ip_store_relaxed(&ip_thread_due, 1);
+    fs_fork_in_parent(bare, starts && !ip_thread.forks_quietly);
     ip_each_epoll(share_instance);
     ip_unlock();
     errno = error;
+}
+
+fs_word32 ip_thread_due;
+
+void ip_start_due_thread(void) {
+    if (!ip_may_use_libc() || !ip_exchange(&ip_thread_due, 0)) return;
+    ip_lock();
+    fs_start_control_thread();
+    ip_unlock();
 }
 
 static void start_over(struct ip_socket *s) {
@@ -86,6 +97,7 @@ static void in_child(int bare) {
     forking = 0;
     ip_claim_memory();
     if (bare && ip_threaded) ip_store_relaxed(&ip_copied_past, 1);
+    ip_store_relaxed(&ip_thread_due, 0);
     ip_threaded = 0;
     fs_fork_in_child(bare);
     ip_each_epoll(leave_shared_instance);

@@ -29,6 +29,7 @@ static int is_interrupted(struct ip_socket *s, const struct wait *w) {
 /* Polls, then sleeps. 1: look again; else why the call stops: -EAGAIN when its time is over, -EINTR. */
 static int64_t wait_for(struct ip_socket *s, struct wait *w) {
     struct fs_fd_change *fd_change = NULL;
+    if (ip_unlikely(ip_load_relaxed(&ip_thread_due))) ip_start_due_thread();
     if (!fs_may_wait(ip_conn(s), w->what, &w->patience)) return -EAGAIN;
     int64_t until = fs_wait_deadline(&w->patience);
     if (0 <= until && until <= fs_now()) return -EAGAIN;
