@@ -231,7 +231,7 @@ enum { LOOKS_APART = 1000000000 }; /* ns: a look costs 64 system calls */
 
 void ip_wrap_later_handlers(void) {
     static fs_word64 looked;
-    uint64_t now = (uint64_t)ip_now();
+    uint64_t now = (uint64_t)fs_now();
     if (ip_load_relaxed(&looked) && now - ip_load_relaxed(&looked) < LOOKS_APART) return;
     ip_store_relaxed(&looked, now);
     ip_wrap_handlers();
@@ -315,12 +315,12 @@ sighandler_t __sysv_signal(int number, sighandler_t handler) { return sysv_signa
 
 sighandler_t sigset(int number, sighandler_t handler) {
     struct sigaction how = {.sa_handler = handler}, before;
-    sigset_t it, blocked;
+    sigset_t it, *blocked = &how.sa_mask; /* (set by then, and little of the stack is left to a handler) */
     sigemptyset(&it);
     if (sigaddset(&it, number) < 0) return SIG_ERR;
     if (sigaction(number, handler == SIG_HOLD ? NULL : &how, &before) < 0) return SIG_ERR;
-    if (pthread_sigmask(handler == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &it, &blocked)) return SIG_ERR;
-    return sigismember(&blocked, number) ? SIG_HOLD : before.sa_handler;
+    if (pthread_sigmask(handler == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &it, blocked)) return SIG_ERR;
+    return sigismember(blocked, number) ? SIG_HOLD : before.sa_handler;
 }
 
 int siginterrupt(int number, int ends) {

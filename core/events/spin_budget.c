@@ -57,8 +57,7 @@ int64_t fs_spin_budget(struct fs_spin_stats *stats, int64_t now, uint32_t peer_p
 
 static unsigned online; /* the host's CPUs; 0: unknown */
 
-/* (Beforehand, since the C library takes much of the stack for it.) */
-__attribute__((constructor)) static void count_processors(void) { online = (unsigned)FS_MAX(fs_system.sysconf(_SC_NPROCESSORS_ONLN), 0L); }
+void fs_count_processors(void) { online = (unsigned)FS_MAX(fs_system.sysconf(_SC_NPROCESSORS_ONLN), 0L); }
 
 /* Returns true if more threads of the host want to run than it has CPUs. False if unknown. */
 static int is_host_busy(void) {
