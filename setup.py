@@ -35,6 +35,8 @@ READ = [*HEADERS, *glob("fastsock/_native/*.p*")]  # a change in any rebuilds ev
 # A turn to send is no turn to receive (core/ring/ring.h): who passes the wrong one gets no extension.
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function"]
 FLAGS += ["-Werror=incompatible-pointer-types"]
+# A thread of the program, or its signal handler, may have a small stack. (A sanitizer takes more.)
+FRAMES = ["-Werror=frame-larger-than=512"] if "-fsanitize" not in os.environ.get("CFLAGS", "") else []
 DEBUG = ["-DFS_DEBUG", "-UNDEBUG"]
 # Python's own flags ask for all debug information, two thirds of the file. For a traceback lines suffice; who wants
 # more, or none, says so in CFLAGS.
@@ -111,7 +113,7 @@ def library() -> Extension:
         INTERPOSE + CORE,
         include_dirs=["core/include", "core", "interpose"],
         depends=READ,
-        extra_compile_args=[*flags(), "-fno-semantic-interposition"],
+        extra_compile_args=[*flags(), *FRAMES, "-fno-semantic-interposition"],
         extra_link_args=[*LINK, "-Wl,--version-script=interpose/exports.map", f"-Wl,-soname,{LIBRARY}.so"],
         libraries=["pthread", "dl"],
     )

@@ -45,7 +45,7 @@ static void step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struc
 static void begin_at_once(struct ip_socket *s) {
     struct fs_step_result result;
     struct fs_call call;
-    if (!ip_hold(s, &call)) return;
+    if (!ip_may_use_libc() || !ip_hold(s, &call)) return;
     step(s, NULL, &result);
     ip_end(s, &call);
 }
@@ -107,6 +107,7 @@ void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, stru
     struct fs_call call;
     int error = errno;
     *result = (struct fs_step_result){.what = FS_STEP_PENDING};
+    if (!ip_may_use_libc()) return; /* (a later operation takes it) */
     ip_look_again(); /* before it may move */
     ip_wrap_later_handlers();
     ip_lock();
@@ -121,6 +122,11 @@ void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, stru
     ip_unlock();
     if (inside) ip_end(s, &call);
     errno = error;
+}
+
+void ip_step_on(struct ip_socket *s) {
+    struct fs_step_result result;
+    ip_take_step(s, NULL, &result);
 }
 
 /* ---- want of descriptors -------------------------------------------------------------------------------------------- */

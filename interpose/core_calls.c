@@ -24,7 +24,6 @@ FS_DIRECT(ssize_t, write, SYS_write, (int fd, const void *data, size_t length), 
 FS_DIRECT(ssize_t, pread, SYS_pread64, (int fd, void *into, size_t room, off_t at), fd, (long)into, (long)room, at)
 FS_DIRECT(ssize_t, sendto, SYS_sendto, (int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size),
           fd, (long)data, (long)length, flags, (long)to, size)
-FS_DIRECT(ssize_t, sendmsg, SYS_sendmsg, (int fd, const struct msghdr *message, int flags), fd, (long)message, flags)
 FS_DIRECT(int, connect, SYS_connect, (int fd, const struct sockaddr *to, socklen_t size), fd, (long)to, size)
 FS_DIRECT(int, close_range, SYS_close_range, (unsigned first, unsigned last, int flags), first, last, flags)
 FS_DIRECT(int, fallocate, SYS_fallocate, (int fd, int mode, off_t from, off_t length), fd, mode, from, length)
@@ -60,6 +59,10 @@ static ssize_t receive(int fd, void *into, size_t room, int flags) {
 
 static ssize_t transmit(int fd, const void *data, size_t length, int flags) {
     return call(!(flags & MSG_DONTWAIT), SYS_sendto, (long[6]){fd, (long)data, (long)length, flags});
+}
+
+static ssize_t transmit_pieces(int fd, const struct msghdr *message, int flags) {
+    return call(!(flags & MSG_DONTWAIT), SYS_sendmsg, (long[6]){fd, (long)message, flags});
 }
 
 static int futex(void *word, int what, uint32_t value, const struct timespec *time) {
@@ -110,10 +113,10 @@ static int plain_ioctl(int fd, unsigned long what, void *argument) { return real
 
 #define FS_OWN(name) .name = direct_##name,
 struct fs_calls ip_calls = {
-    FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(sendmsg) FS_OWN(connect)
+    FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(connect)
     FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(clone) FS_OWN(prctl) FS_OWN(waitpid)
     .accept4 = make_accept4, .open = make_open, .socket = make_socket, .eventfd = make_eventfd, .memfd_create = make_memfd_create,
-    .recvmsg = receive_message, .recv = receive, .send = transmit, .futex = futex, .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
+    .recvmsg = receive_message, .recv = receive, .send = transmit, .sendmsg = transmit_pieces, .futex = futex, .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
     .fcntl = ip_make_own, .close = ip_close_own, .ioctl = plain_ioctl,
 };
 #undef FS_OWN

@@ -133,6 +133,7 @@ struct ip_socket *ip_new_socket(void) {
     free_sockets = s->next;
     ip_store_relaxed(&s->thing.kind, IP_SOCKET);
     ip_store_relaxed(&s->nonblocking, 0);
+    ip_store_relaxed(&s->tells_left, IP_LEFT_NOT_ASKED);
     fs_conn_init(ip_conn(s));
     s->opened = s->driven = s->owes_error = s->shut = 0;
     s->registered.in = NULL;

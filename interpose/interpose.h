@@ -64,11 +64,14 @@ struct ip_registration {
 };
 
 enum ip_blocking { IP_BLOCKS, IP_NONBLOCKING, IP_ASK /* another process may have set the flag: the kernel knows */ };
+/* Whether a receive of a message tells how much is left (TCP_INQ). */
+enum ip_tells_left { IP_LEFT_NOT_ASKED, IP_LEFT_UNTOLD, IP_LEFT_TOLD };
 
 /* Its connection lies behind it (ip_conn). */
 struct ip_socket {
     _Alignas(64) struct ip_thing thing;
     fs_word32 nonblocking; /* enum ip_blocking: O_NONBLOCK, as this process has set it; relaxed */
+    fs_word32 tells_left;  /* TCP_INQ: enum ip_tells_left; relaxed */
     int opened;            /* the connection was opened, and is not released yet */
     fs_word32 under_way;   /* its connect was under way, and nothing has come through since; relaxed */
     fs_word32 inside;      /* calls that have begun while it was early, and are in the kernel */
@@ -183,6 +186,7 @@ struct ip_thread {
     int pending;    /* something is put off: handlers, */
     int cancelled;  /* or the thread's end */
     int forking;    /* between the two handlers of its fork, and the lock is held: how deep */
+    uintptr_t handler; /* the frame from which the innermost handler of the program was called; 0: none */
     int forks_quietly; /* its forks leave the control thread stopped (fs_libc_fork_quietly) */
     uint32_t ran;   /* handlers that ran in this thread, */
     uint32_t ended; /* and those of them that end a call (no SA_RESTART) */
@@ -196,6 +200,20 @@ extern fs_word32 ip_threads_by_hand; /* clone(2) has made threads that the C lib
 static inline int ip_has_threads(void) {
     return !&__libc_single_threaded || !__libc_single_threaded || ip_load_relaxed(&ip_threads_by_hand);
 }
+
+extern fs_word32 ip_copied_past; /* this process is a copy of one with threads, made without the C library (_Fork(3)); relaxed */
+
+/* True where the C library may be asked for threads and for the loader's lists: not in a handler, whose thread may be within malloc(3), nor
+ * where another thread of the parent's may have been when the copy was made. (A handler that left by longjmp(3) has its frame below who is
+ * asking.) */
+static inline int ip_may_use_libc(void) {
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0), frame = ip_thread.handler;
+    return !(here < frame && frame - here < 1 << 20) && !ip_load_relaxed(&ip_copied_past);
+}
+
+/* A handler has forked, and could not start the core's control thread again: the next wait does. Relaxed. */
+extern fs_word32 ip_thread_due;
+void ip_start_due_thread(void);
 
 void ip_run_handlers(void); /* what was put off. Not while busy */
 
@@ -241,17 +259,11 @@ static inline int ip_is_own_process(void) {
     return ip_likely(!ip_load_relaxed(&ip_memory_shared)) ? (int)ip_load_relaxed(ip_original_mark) : ip_ask_process();
 }
 
-/* The monotonic time, ns. */
-static inline int64_t ip_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
 static inline int ip_makes_process(uint64_t flags) { return !(flags & (CLONE_VM | CLONE_SETTLS)); }
 
 void ip_before_thread_with_table(void); /* with numbers of its own (own_tables.c) */
+int ip_has_one_thread(int naps); /* while the core's is stopped: the process has no other thread than this one. Naps so often before it says no */
 
 /* A process is about to be made with these flags: one that is no thread and has this memory shares it from its first instruction on. */
 static inline void ip_before_clone(uint64_t flags) {
@@ -315,6 +327,7 @@ ssize_t ip_end_with(struct ip_socket *s, struct fs_call *call, int64_t result);
 /* Bytes, 0 at the end of the stream, -errno, or FS_VIOLATED. Inside. */
 int64_t ip_receive(struct ip_socket *s, void *into, size_t room, int flags);
 int64_t ip_send(struct ip_socket *s, const void *data, size_t length, int flags);
+int64_t ip_send_pieces(struct ip_socket *s, const struct iovec *v, size_t length, int flags); /* `length`: of all, not 0 */
 
 /* A handler that ended has run since `before`, or any where a timeout option is set: a call that waits ends then (signal(7)). */
 int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t ended);
@@ -322,6 +335,9 @@ int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t 
 /* True if the socket's calls shall not wait. */
 int ip_is_nonblocking(struct ip_socket *s);
 void ip_note_nonblocking(struct ip_socket *s, int flag); /* this process has set O_NONBLOCK to `flag` */
+
+/* True if a receive of a message tells how much is left (TCP_INQ). Inside. */
+int ip_tells_left(struct ip_socket *s);
 
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 
@@ -343,10 +359,11 @@ void ip_prepare_to_share(struct ip_socket *s);
 /* Takes the next step of an undecided connection, and reports it: fs_step. */
 void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result);
 
+void ip_step_on(struct ip_socket *s); /* the same, for who does not look at the result */
+
 /* Counts an operation of the program, and lets an undecided connection take its next step. */
 static inline void ip_operate(struct ip_socket *s) {
-    struct fs_step_result result;
-    if (ip_unlikely(fs_operate(ip_conn(s)))) ip_take_step(s, NULL, &result);
+    if (ip_unlikely(fs_operate(ip_conn(s)))) ip_step_on(s);
 }
 
 void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its path. With the lock */

@@ -4,10 +4,16 @@
 #include "interpose.h"
 
 #include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+
+#ifndef TCP_CM_INQ
+#define TCP_CM_INQ 36
+#endif
 
 enum {
     THEIRS = MSG_OOB | MSG_ERRQUEUE, /* with one of these a receive is the kernel's; others than FS_RECEIVE_FLAGS mean nothing to TCP */
-    GATHERED = 16384,        /* bytes of a message of several pieces that are sent as one */
 };
 
 /* Most descriptors are none of ours: what they cost stands in a function of its own, which needs no frame. */
@@ -30,7 +36,7 @@ static __attribute__((noinline)) ssize_t read_on(int fd, void *into, size_t room
     struct fs_call call;
     struct ip_socket *s = ip_begin(fd, &call);
     if (!s) return ip_end_kernel(&call, real.read(fd, into, room));
-    return ip_end_with(s, &call, room ? received(s, into, room, 0) : 0);
+    return ip_end_with(s, &call, room ? received(s, into, room, 0) : 0); /* (recv of no bytes waits for some, read does not) */
 }
 
 ssize_t read(int fd, void *into, size_t room) { return ip_is_known(fd) ? read_on(fd, into, room) : real.read(fd, into, room); }
@@ -110,7 +116,7 @@ static int64_t receive_pieces(struct ip_socket *s, const struct iovec *v, size_t
     if (length <= 0) return length;
     if (flags & MSG_PEEK && count > 1) { /* a look goes from the beginning each time: one look, and then its pieces */
         size_t at = 0, most = IP_MIN((size_t)length, (size_t)1 << 20);
-        char *all = malloc(most);
+        char *all = fs_allocate(most);
         if (!all) return -ENOMEM;
         sum = received(s, all, most, flags);
         for (size_t i = 0; i < count && (int64_t)at < sum; i++) {
@@ -118,7 +124,7 @@ static int64_t receive_pieces(struct ip_socket *s, const struct iovec *v, size_t
             memcpy(v[i].iov_base, all + at, part);
             at += part;
         }
-        free(all);
+        fs_release(all);
         return sum;
     }
     for (size_t i = 0; i < count; i++) {
@@ -131,29 +137,11 @@ static int64_t receive_pieces(struct ip_socket *s, const struct iovec *v, size_t
     return sum;
 }
 
+/* On the ring they are one message. */
 static int64_t send_pieces(struct ip_socket *s, const struct iovec *v, size_t count, int flags) {
-    char together[GATHERED];
-    int64_t sum = 0, length = length_of(v, count);
-    if (length < 0) return length;
-    if (!count) return sent(s, "", 0, flags);
-    if (count == 1) return sent(s, v->iov_base, v->iov_len, flags);
-    if (length <= GATHERED || flags & MSG_OOB) {
-        char *all = length <= GATHERED ? together : malloc((size_t)length);
-        size_t at = 0;
-        if (!all) return -ENOMEM;
-        for (size_t i = 0; i < count; at += v[i++].iov_len) memcpy(all + at, v[i].iov_base, v[i].iov_len);
-        sum = sent(s, all, (size_t)length, flags);
-        if (all != together) free(all);
-        return sum;
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (!v[i].iov_len) continue;
-        int64_t part = sent(s, v[i].iov_base, v[i].iov_len, flags);
-        if (part < 0) return sum ? fs_end_partial(ip_conn(s), sum, part) : part;
-        sum += part;
-        if ((size_t)part < v[i].iov_len) break;
-    }
-    return sum;
+    int64_t length = length_of(v, count);
+    if (length <= 0) return length;
+    return count == 1 ? sent(s, v->iov_base, v->iov_len, flags) : ip_send_pieces(s, v, (size_t)length, flags);
 }
 
 static __attribute__((noinline)) ssize_t readv_on(int fd, const struct iovec *v, int count) {
@@ -192,13 +180,36 @@ ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags) 
 /* (Of a vector of its own too many pieces are EINVAL.) */
 static int has_too_many(const struct msghdr *m) { return m->msg_iovlen > IOV_MAX; }
 
+/* The bytes that are left to receive; 1 at the end of the stream, so that who asks goes on to receive it. */
+static int left(struct ip_socket *s) {
+    int64_t unread = fs_unread(ip_conn(s));
+    int queued = (int)IP_MIN(unread, (int64_t)INT_MAX);
+    char byte;
+    if (unread < 0) real.ioctl(fs_fd(ip_conn(s)), FIONREAD, &queued);
+    return queued > 0 ? queued : fs_try_recv(ip_conn(s), &byte, 1, MSG_PEEK, FS_FINAL) == 0;
+}
+
+/* As the kernel gives it, which cuts what finds no room. */
+static void put_left(struct ip_socket *s, struct msghdr *m, size_t room) {
+    int bytes = left(s);
+    struct cmsghdr head = {.cmsg_len = IP_MIN(CMSG_LEN(sizeof bytes), room), .cmsg_level = IPPROTO_TCP, .cmsg_type = TCP_CM_INQ};
+    if (head.cmsg_len < CMSG_LEN(sizeof bytes)) m->msg_flags |= MSG_CTRUNC;
+    if (!m->msg_control || room < sizeof head) return;
+    memcpy(m->msg_control, &head, sizeof head);
+    memcpy((char *)m->msg_control + sizeof head, &bytes, head.cmsg_len - sizeof head);
+    m->msg_controllen = IP_MIN(CMSG_SPACE(sizeof bytes), room);
+}
+
 static int64_t receive_message(struct ip_socket *s, struct msghdr *m, int flags) {
     if (has_too_many(m)) return -EMSGSIZE;
-    int64_t got = receive_pieces(s, m->msg_iov, m->msg_iovlen, flags);
+    int64_t length = length_of(m->msg_iov, m->msg_iovlen), got = length;
+    if (length >= 0) got = length ? receive_pieces(s, m->msg_iov, m->msg_iovlen, flags) : received(s, NULL, 0, flags);
     if (got >= 0) {
+        size_t room = m->msg_controllen;
         m->msg_namelen = 0;
         m->msg_controllen = 0;
         m->msg_flags = flags & MSG_CMSG_CLOEXEC;
+        if (ip_unlikely(ip_tells_left(s))) put_left(s, m, room);
     }
     return got;
 }
@@ -229,7 +240,8 @@ static int64_t send_message(struct ip_socket *s, const struct msghdr *m, int fla
         struct msghdr alone = {.msg_control = m->msg_control, .msg_controllen = m->msg_controllen};
         if (real.sendmsg(fs_fd(ip_conn(s)), &alone, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT) < 0 && errno != EAGAIN) return -errno;
     }
-    return send_pieces(s, m->msg_iov, m->msg_iovlen, flags);
+    int64_t done = send_pieces(s, m->msg_iov, m->msg_iovlen, flags);
+    return done ? done : sent(s, "", 0, flags); /* (it finds an end, where writev finds nothing) */
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
@@ -244,7 +256,7 @@ int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct
     struct fs_call call = {0};
     struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
     if (!s) return (int)ip_end_kernel(&call, real.recvmmsg(fd, messages, count, flags, time));
-    int64_t deadline = time ? ip_now() + (int64_t)time->tv_sec * 1000000000 + time->tv_nsec : -1, got = 0;
+    int64_t deadline = time ? fs_now() + (int64_t)time->tv_sec * 1000000000 + time->tv_nsec : -1, got = 0;
     unsigned done = 0;
     while (done < count) {
         int one = flags & ~MSG_WAITFORONE;
@@ -252,7 +264,7 @@ int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct
         got = receive_message(s, &messages[done].msg_hdr, one);
         if (got < 0) break;
         messages[done++].msg_len = (unsigned)got;
-        if (got == 0 || (deadline >= 0 && ip_now() >= deadline)) break;
+        if (got == 0 || (deadline >= 0 && fs_now() >= deadline)) break;
     }
     return (int)ip_end_with(s, &call, done ? fs_end_partial(ip_conn(s), done, got < 0 ? got : -EAGAIN) : got);
 }
@@ -279,18 +291,19 @@ int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
 enum { PIECE = 65536, MOST = 0x7ffff000 }; /* MOST: bytes of one call (MAX_RW_COUNT) */
 
 /* Reads the file and sends what it has read. Behind a piece that was sent in part it only looks, as the kernel does: an error that has ended
- * the piece is this call's, and the next one is not told of it. */
+ * the piece is this call's, and the next one is not told of it. -ESPIPE, with nothing done: the kernel reads this file in another way. */
 static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count) {
-    char piece[PIECE];
     int64_t sum = 0, result = 0;
     int flags = 0;
     off_t position = at ? *at : lseek(from, 0, SEEK_CUR);
-    if (position < 0) return at || errno == ESPIPE ? -EINVAL : -errno;
+    if (position < 0) return -ESPIPE;
+    char *piece = count ? fs_allocate(PIECE) : NULL;
+    if (!piece) return count ? -ENOMEM : -ESPIPE;
     count = IP_MIN(count, (size_t)MOST);
     while ((size_t)sum < count) {
-        int64_t got = ip_calls.pread(from, piece, IP_MIN(count - (size_t)sum, sizeof piece), position);
+        int64_t got = ip_calls.pread(from, piece, IP_MIN(count - (size_t)sum, (size_t)PIECE), position);
         if (got <= 0) {
-            result = got < 0 ? -errno : 0;
+            result = got < 0 ? -ESPIPE : 0;
             break;
         }
         result = sent(s, piece, (size_t)got, flags);
@@ -300,14 +313,20 @@ static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count)
         if (result < got) flags = MSG_DONTWAIT;
         ip_operate(s); /* a long send moves on its way */
     }
+    fs_release(piece);
+    if (!sum) return result;
     if (at) *at = position;
     else lseek(from, position, SEEK_SET);
-    return sum ? sum : result;
+    return sum;
 }
 
 ssize_t sendfile(int to, int from, off_t *at, size_t count) {
     struct fs_call call;
     struct ip_socket *s = begin_sending(to, &call, count, 0);
     if (!s) return ip_end_kernel(&call, real.sendfile(to, from, at, count));
-    return ip_end_with(s, &call, send_file(s, from, at, count));
+    int64_t done = send_file(s, from, at, count);
+    if (done != -ESPIPE) return ip_end_with(s, &call, done);
+    ip_end(s, &call);
+    ip_leave_number(to); /* what read(2) cannot do with the file, such as one that is open past the cache (O_DIRECT), or an error */
+    return real.sendfile(to, from, at, count);
 }

@@ -10,22 +10,24 @@
 
 enum {
     NEEDS_ONE_THREAD = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM,
-    NAPS = 1000, /* of 100 us: the kernel still counts a thread that was joined a moment ago */
+    NAPS = 1000, /* of 100 us */
 };
 
-/* (With this flag the call changes nothing, and a process of several threads is refused.) */
-static int has_one_thread(void) { return fs_call_kernel(SYS_unshare, (long[6]){CLONE_THREAD}) == 0; }
+/* (With this flag the call changes nothing, and a process of several threads is refused. The kernel still counts a thread that was joined a moment
+ * ago.) */
+int ip_has_one_thread(int naps) {
+    for (;; naps--) {
+        if (fs_call_kernel(SYS_unshare, (long[6]){CLONE_THREAD}) == 0) return 1;
+        if (naps <= 0) return 0;
+        struct timespec nap = {0, 100000};
+        fs_call_kernel(SYS_nanosleep, (long[6]){(long)&nap, 0});
+    }
+}
 
 /* Ends the core's threads, until resume. Returns true if the process has one thread then. With the lock. */
 static int pause_core(void) {
     fs_control_thread_stop();
-    int alone = has_one_thread();
-    for (int naps = 0; !alone && naps < NAPS; naps++) {
-        struct timespec nap = {0, 100000};
-        fs_call_kernel(SYS_nanosleep, (long[6]){(long)&nap, 0});
-        alone = has_one_thread();
-    }
-    return alone;
+    return ip_has_one_thread(NAPS);
 }
 
 static void resume_core(int renamed) {

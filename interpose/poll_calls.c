@@ -3,7 +3,7 @@
  * Responsible for: that a wait which a connection on the ring could end asks for it there. Never: what is ready. */
 #include "interpose.h"
 
-enum { FEW = 256 }; /* descriptors of a call that need no memory beyond the stack */
+enum { FEW = 2 }; /* descriptors of a call that need no memory beyond the stack: a handler may have little of it */
 
 static pthread_key_t poller_key; /* a thread's poller, for poll and select */
 static int has_key;
@@ -16,6 +16,7 @@ static void end_call(struct fs_connection *c, struct fs_call *call) {
 static void operate(struct fs_connection *c) { ip_operate(ip_socket_of(c)); }
 
 static int before_sleep(void) {
+    if (ip_unlikely(ip_load_relaxed(&ip_thread_due))) ip_start_due_thread();
     ip_thread.may_sleep = 1;
     return 0;
 }
@@ -183,7 +184,7 @@ static int wait_in_kernel(struct fs_poller *p, int epoll, struct epoll_event *ev
     int begun = most > 0 && whole_ms && fs_poller_begin_kernel_wait(p, sleeps);
     ip_leave();
     if (!begun) return 0;
-    int64_t began = *patience > 0 ? ip_now() : 0;
+    int64_t began = *patience > 0 ? fs_now() : 0;
     int got = mask ? real.epoll_pwait(epoll, events, most, milliseconds, mask) : real.epoll_wait(epoll, events, most, milliseconds);
     int error = errno;
     ip_enter();
@@ -191,7 +192,7 @@ static int wait_in_kernel(struct fs_poller *p, int epoll, struct epoll_event *ev
     ip_leave();
     errno = error;
     if (*done || !got) return 1;
-    if (*patience > 0) *patience = IP_MAX(*patience - (ip_now() - began), 0);
+    if (*patience > 0) *patience = IP_MAX(*patience - (fs_now() - began), 0);
     return 0;
 }
 
@@ -284,13 +285,13 @@ static int poll_named(struct pollfd *fds, nfds_t count, int64_t patience, const 
 static int do_poll(struct pollfd *fds, nfds_t count, int64_t patience, const sigset_t *mask) {
     size_t each = sizeof(struct fs_pollable *) + sizeof(struct fs_call) + sizeof(struct ip_socket *);
     char few[FEW * (sizeof(struct fs_pollable *) + sizeof(struct fs_call) + sizeof(struct ip_socket *))] __attribute__((aligned(16)));
-    char *memory = count <= FEW ? few : malloc(count * each);
+    char *memory = count <= FEW ? few : fs_allocate(count * each);
     if (!memory) return -ENOMEM;
     struct named of = {.calls = (struct fs_call *)(void *)memory};
     of.its = (struct fs_pollable **)(void *)(of.calls + count);
     of.sockets = (struct ip_socket **)(void *)(of.its + count);
     int done = poll_named(fds, count, patience, mask, &of);
-    if (memory != few) free(memory);
+    if (memory != few) fs_release(memory);
     return done;
 }
 
@@ -341,28 +342,36 @@ static int selects_ours(int count, const fd_set *reads, const fd_set *writes, co
     return 0;
 }
 
+/* Inside. */
 static int do_select(int count, fd_set *reads, fd_set *writes, fd_set *excepts, int64_t patience, const sigset_t *mask) {
-    struct pollfd few[FEW], *fds = count <= FEW ? few : malloc((size_t)count * sizeof *fds);
+    struct pollfd few[FEW], *fds = count <= FEW ? few : fs_allocate((size_t)count * sizeof *fds);
     if (!fds) return -ENOMEM;
-    ip_enter();
-    int n = fs_select_to_poll(count, reads, writes, excepts, fds);
-    int done = do_poll(fds, (nfds_t)n, patience, mask);
-    if (done >= 0) done = fs_poll_to_select(fds, n, count, reads, writes, excepts);
-    if (fds != few) free(fds);
-    ip_leave();
+    int named = fs_select_to_poll(count, reads, writes, excepts, fds);
+    int done = do_poll(fds, (nfds_t)named, patience, mask);
+    if (done >= 0) done = fs_poll_to_select(fds, named, count, reads, writes, excepts);
+    if (fds != few) fs_release(fds);
     return done;
 }
 
+/* As the C library and the kernel have it: microseconds beyond a second count as seconds, and what is left of the time is written there. */
 int select(int count, fd_set *reads, fd_set *writes, fd_set *excepts, struct timeval *time) {
-    int usual = !time || (time->tv_sec >= 0 && time->tv_usec >= 0 && time->tv_usec < 1000000 && time->tv_sec < INT64_MAX / 2000000000);
-    if (!usual || !selects_ours(count, reads, writes, excepts)) return real.select(count, reads, writes, excepts, time);
-    int64_t patience = time ? (int64_t)time->tv_sec * 1000000000 + time->tv_usec * 1000 : -1, began = ip_now();
+    if (!selects_ours(count, reads, writes, excepts)) return real.select(count, reads, writes, excepts, time);
+    struct timespec left = {0};
+    int64_t began = fs_now();
+    if (time) {
+        if (time->tv_sec < 0 || time->tv_usec < 0) return result_of(-EINVAL);
+        left.tv_nsec = time->tv_usec % 1000000 * 1000;
+        if (__builtin_add_overflow(time->tv_sec, time->tv_usec / 1000000, &left.tv_sec)) left.tv_sec = INT64_MAX;
+        left.tv_sec = IP_MIN(left.tv_sec, INT64_MAX - began / 1000000000); /* (the last moment that has a number) */
+    }
     ip_cancellation_point();
-    int done = do_select(count, reads, writes, excepts, patience, NULL);
-    if (time) { /* as Linux does */
-        int64_t rest = patience - (ip_now() - began);
-        rest = rest > 0 ? rest : 0;
-        *time = (struct timeval){rest / 1000000000, rest % 1000000000 / 1000};
+    ip_enter();
+    int done = do_select(count, reads, writes, excepts, time_of(time ? &left : NULL), NULL);
+    ip_leave();
+    if (time) {
+        int64_t spent = fs_now() - began, rest = left.tv_nsec - spent % 1000000000;
+        left.tv_sec -= spent / 1000000000 + (rest < 0);
+        *time = left.tv_sec < 0 ? (struct timeval){0} : (struct timeval){left.tv_sec, (rest + (rest < 0) * 1000000000) / 1000};
     }
     return result_of(done);
 }
@@ -371,5 +380,8 @@ int pselect(int count, fd_set *reads, fd_set *writes, fd_set *excepts, const str
     int64_t patience = time_of(time);
     if (patience == -2 || !selects_ours(count, reads, writes, excepts)) return real.pselect(count, reads, writes, excepts, time, mask);
     ip_cancellation_point();
-    return result_of(do_select(count, reads, writes, excepts, patience, mask));
+    ip_enter();
+    int done = do_select(count, reads, writes, excepts, patience, mask);
+    ip_leave();
+    return result_of(done);
 }

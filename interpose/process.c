@@ -38,6 +38,8 @@ int ip_ask_process(void) { return getpid() == own_process; }
 
 static int forks;    /* that have begun, and of which at most one is under way (fs_fork_prepare). With the lock */
 static int prepared; /* the core knows of the one whose thread has the lock */
+enum { BARE_NAPS = 10 }; /* of 100 us, for the core's thread to be gone */
+static int copied_with_threads; /* the same of one without handlers: other threads of the program are copied in the midst of what they do */
 static fs_word32 becoming; /* a thread calls execve: the first one alone says so of what that closes */
 
 int ip_fork_is_under_way(void) { return forks > 0; }
@@ -65,6 +67,7 @@ static void before(int bare) {
     if (served) {
         forks++;
         fs_fork_prepare(bare);
+        copied_with_threads = bare && !ip_has_one_thread(BARE_NAPS);
     }
     prepared = served;
     ip_thread.forking = 1;
@@ -89,7 +92,9 @@ static void in_parent(int bare) {
     int error = errno;
     if (!ip_thread.forking || --ip_thread.forking) return;
     if (prepared) {
-        fs_fork_in_parent(bare, !ip_thread.forks_quietly);
+        int starts = ip_may_use_libc();
+        if (!starts) ip_store_relaxed(&ip_thread_due, 1);
+        fs_fork_in_parent(bare, starts && !ip_thread.forks_quietly);
         ip_each_socket(ask_for_flags, NULL);
         ip_each_epoll(share_instance, NULL);
         forks--;
@@ -97,6 +102,15 @@ static void in_parent(int bare) {
     }
     ip_unlock();
     errno = error;
+}
+
+fs_word32 ip_thread_due;
+
+void ip_start_due_thread(void) {
+    if (!ip_may_use_libc() || !ip_exchange(&ip_thread_due, 0)) return;
+    ip_lock();
+    fs_start_control_thread();
+    ip_unlock();
 }
 
 static void start_over(struct ip_socket *s, void *with) {
@@ -122,6 +136,8 @@ static void in_child(int bare) {
     if (prepared) {
         ip_claim_memory();
         ip_numbers_after_fork();
+        if (bare && copied_with_threads) ip_store_relaxed(&ip_copied_past, 1);
+        ip_store_relaxed(&ip_thread_due, 0);
         fs_fork_in_child(bare);
         ip_each_epoll(leave_shared_instance, NULL);
         ip_poller_after_fork();
@@ -256,30 +272,21 @@ int execveat(int folder, const char *path, char *const *arguments, char *const *
     return after_exec(expected, real.execveat(folder, path, arguments, environment, flags));
 }
 
-enum { ARGUMENTS = 4096 };
-
-/* The arguments of execl and its kin. 0: there are too many. */
-static int collect(char **into, const char *first, va_list more) {
-    int count = 0;
-    for (char *next = (char *)first; next; next = va_arg(more, char *)) {
-        if (count == ARGUMENTS - 1) return 0;
-        into[count++] = next;
-    }
-    into[count] = NULL;
-    return 1;
-}
-
+/* execl and its kin. The array is as long as the list, as the C library's own: a child of vfork(2), or a handler, may have little stack. */
 #define FS_LIST(name, call, last) \
     int name(const char *path, const char *first, ...) { \
-        char *arguments[ARGUMENTS]; \
         va_list more; \
+        size_t count = 0; \
         va_start(more, first); \
-        int whole = collect(arguments, first, more); \
-        char *const *environment = whole && last ? va_arg(more, char *const *) : environ; \
+        for (const char *next = first; next; next = va_arg(more, char *)) count++; \
         va_end(more); \
-        if (whole) return call(path, arguments, environment); \
-        errno = E2BIG; \
-        return -1; \
+        char *arguments[count + 1]; \
+        va_start(more, first); \
+        arguments[0] = (char *)first; \
+        for (size_t i = 1; i <= count; i++) arguments[i] = va_arg(more, char *); \
+        char *const *environment = last ? va_arg(more, char *const *) : environ; \
+        va_end(more); \
+        return call(path, arguments, environment); \
     }
 FS_LIST(execl, execve, 0)
 FS_LIST(execle, execve, 1)

@@ -302,7 +302,7 @@ void ip_look_again(void) {
     if (ip_likely(!ip_load_relaxed(&unsettled))) return;
     ip_lock();
     if (ip_load_relaxed(&unsettled)) {
-        if (ip_now() - scan.since > SETTLING) ip_store_relaxed(&unsettled, 0);
+        if (fs_now() - scan.since > SETTLING) ip_store_relaxed(&unsettled, 0);
         look_at_slots();
     }
     ip_unlock();
@@ -363,7 +363,7 @@ const char *ip_put_in_place(void) {
         ip_take_out_of_place();
         return why;
     }
-    scan.since = ip_now();
+    scan.since = fs_now();
     ip_store_relaxed(&unsettled, !single_threaded || !*single_threaded);
     return NULL;
 }

@@ -11,7 +11,8 @@
 static char folder[2048], command[1024]; /* the command's words as the inside of a JSON list */
 static pid_t begun;                      /* the process that has begun the report, and none that it forks */
 
-struct line { char text[4096]; size_t length; };
+/* (Beyond the stack: a handler of the program may have little of it.) */
+struct line { size_t length; char text[4096], path[sizeof folder + 32]; };
 
 __attribute__((format(printf, 2, 3))) static void add(struct line *l, const char *format, ...) {
     va_list more;
@@ -21,22 +22,27 @@ __attribute__((format(printf, 2, 3))) static void add(struct line *l, const char
     if (n > 0) l->length = IP_MIN(l->length + (size_t)n, sizeof l->text - 1);
 }
 
-static void begin(struct line *l, const char *event) {
+/* NULL without memory. */
+static struct line *begin(const char *event) {
     struct timespec now;
+    struct line *l = fs_allocate(sizeof *l);
+    if (!l) return NULL;
     l->length = 0;
     clock_gettime(CLOCK_REALTIME, &now);
     add(l, "{\"time\": %lld.%06ld, \"argv\": [%s], \"event\": \"%s\"", (long long)now.tv_sec, now.tv_nsec / 1000, command, event);
+    return l;
 }
 
 static void end(struct line *l) {
-    char path[sizeof folder + 32];
     add(l, "}\n");
-    snprintf(path, sizeof path, "%s/%d.jsonl", folder, (int)getpid());
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) return; /* no descriptor is left, or the doctor has ended: the program goes on */
-    ssize_t written = real.write(fd, l->text, l->length);
-    (void)written;
-    real.close(fd);
+    snprintf(l->path, sizeof l->path, "%s/%d.jsonl", folder, (int)getpid());
+    int fd = open(l->path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0) { /* (else no descriptor is left, or the doctor has ended: the program goes on) */
+        ssize_t written = real.write(fd, l->text, l->length);
+        (void)written;
+        real.close(fd);
+    }
+    fs_release(l);
 }
 
 static int add_ends(struct line *l, struct ip_socket *s) {
@@ -47,16 +53,15 @@ static int add_ends(struct line *l, struct ip_socket *s) {
 }
 
 static void report(struct ip_socket *s, const char *event, const char *name, const char *value, const char *reason) {
-    struct line l;
     ip_tell_program(s, event, name, value, reason);
-    if (ip_likely(!folder[0])) return;
-    begin(&l, event);
-    add(&l, ", \"fd\": %d, \"%s\": \"%s\"", fs_fd(ip_conn(s)), name, value);
-    if (reason) add(&l, ", \"reason\": \"%s\"", reason);
-    size_t before = l.length;
-    add(&l, ", ");
-    if (!add_ends(&l, s)) l.length = before; /* it is reset, or closed */
-    end(&l);
+    struct line *l = ip_likely(!folder[0]) ? NULL : begin(event);
+    if (!l) return;
+    add(l, ", \"fd\": %d, \"%s\": \"%s\"", fs_fd(ip_conn(s)), name, value);
+    if (reason) add(l, ", \"reason\": \"%s\"", reason);
+    size_t before = l->length;
+    add(l, ", ");
+    if (!add_ends(l, s)) l->length = before; /* it is reset, or closed */
+    end(l);
 }
 
 void ip_report(struct ip_socket *s, const char *event, const char *name, const char *value) { report(s, event, name, value, NULL); }
@@ -111,42 +116,40 @@ void fs_libc_report_to(const char *asked) {
 
 void ip_begin_report(void) {
     const char *asked = getenv("FASTSOCK_RUN_REPORT");
-    struct line l;
     if (asked) fs_libc_report_to(asked);
-    if (!folder[0]) return;
+    struct line *l = folder[0] ? begin("start") : NULL;
+    if (!l) return;
     begun = getpid();
-    begin(&l, "start");
-    add(&l, ", \"origins\": {}");
-    end(&l);
+    add(l, ", \"origins\": {}");
+    end(l);
 }
 
-static struct line ended;
+static struct line *ended;
 
 static void list_open(struct ip_socket *s, void *listed) {
     ip_open(s);
-    if (!s->opened || fs_is(ip_conn(s), FS_IS_CLOSED) || ended.length > sizeof ended.text - 512) return;
-    size_t before = ended.length;
-    add(&ended, "%s{", *(int *)listed ? ", " : "");
-    if (add_ends(&ended, s)) {
+    if (!s->opened || fs_is(ip_conn(s), FS_IS_CLOSED) || ended->length > sizeof ended->text - 512) return;
+    size_t before = ended->length;
+    add(ended, "%s{", *(int *)listed ? ", " : "");
+    if (add_ends(ended, s)) {
         int ring = fs_is(ip_conn(s), FS_IS_ATTACHED) && !fs_is(ip_conn(s), FS_IS_OUT);
-        add(&ended, ", \"path\": \"%s\", \"reason\": \"%s\"}", ring ? "ring" : "tcp", fs_reason_text(fs_reason_of(ip_conn(s))));
+        add(ended, ", \"path\": \"%s\", \"reason\": \"%s\"}", ring ? "ring" : "tcp", fs_reason_text(fs_reason_of(ip_conn(s))));
         *(int *)listed = 1;
     } else {
-        ended.length = before;
+        ended->length = before;
     }
 }
 
 void ip_end_report(void) {
-    if (!folder[0] || begun != getpid()) return;
-    begin(&ended, "end");
-    add(&ended, ", \"loops\": [], \"stats\": {\"fallback_reasons\": {");
+    if (!folder[0] || begun != getpid() || !(ended = begin("end"))) return;
+    add(ended, ", \"loops\": [], \"stats\": {\"fallback_reasons\": {");
     for (int i = 1, n = 0; i < FS_REASONS; i++)
-        if (fs_count_paths(i) > 0) add(&ended, "%s\"%s\": %lld", n++ ? ", " : "", fs_reason_text(i), (long long)fs_count_paths(i));
-    add(&ended, "}}, \"open\": [");
+        if (fs_count_paths(i) > 0) add(ended, "%s\"%s\": %lld", n++ ? ", " : "", fs_reason_text(i), (long long)fs_count_paths(i));
+    add(ended, "}}, \"open\": [");
     int listed = 0;
     ip_lock();
     ip_each_socket(list_open, &listed);
     ip_unlock();
-    add(&ended, "]");
-    end(&ended);
+    add(ended, "]");
+    end(ended);
 }

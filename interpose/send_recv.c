@@ -41,9 +41,10 @@ static int is_interrupted(struct ip_socket *s, const struct wait *w) {
 /* Polls, then sleeps. 1: look again; else why the call stops: -EAGAIN when its time is over, -EINTR. */
 static int64_t wait_for(struct ip_socket *s, struct wait *w) {
     struct fs_fd_change *fd_change = NULL;
+    if (ip_unlikely(ip_load_relaxed(&ip_thread_due))) ip_start_due_thread();
     if (!fs_may_wait(ip_conn(s), w->what, &w->patience)) return -EAGAIN;
     int64_t until = fs_wait_deadline(&w->patience);
-    if (0 <= until && until <= ip_now()) return -EAGAIN;
+    if (0 <= until && until <= fs_now()) return -EAGAIN;
     if (fs_spin(ip_conn(s), w->what)) {
         fs_wait_spent(&w->patience, until);
         return 1;
@@ -89,13 +90,6 @@ static int64_t receive_asleep(struct ip_socket *s, const struct wait *w, void *i
     return got;
 }
 
-static int64_t send_asleep(struct ip_socket *s, const struct wait *w, const void *data, size_t length, int flags) {
-    ip_thread.may_sleep = 1;
-    int64_t sent = again(s, w, fs_send_asleep(ip_conn(s), data, length, flags));
-    ip_thread.may_sleep = 0;
-    return sent;
-}
-
 /* What a call returns that stops with a part done. The core keeps an error for the next call, which has to come to it, also where the connection
  * is decided for kernel TCP before that. */
 static int64_t end_partial(struct ip_socket *s, size_t done, int64_t why) {
@@ -139,6 +133,7 @@ static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flag
             if (got > 0) continue;
         }
         if (got == -EINTR && !is_interrupted(s, &w) && !asleep) continue;
+        if (!room && (got == -EAGAIN || got == -EINTR)) return 0; /* as TCP, whose wait for no bytes is over whatever ends it */
         if (got == -EAGAIN) { /* its time is over: what came just now counts, and a lost peer does */
             int64_t last = fs_try_recv(ip_conn(s), into + filled, room - filled, flags & ~MSG_WAITALL, FS_FINAL);
             if (last >= 0) return (int64_t)filled + last;
@@ -160,23 +155,42 @@ int64_t ip_receive(struct ip_socket *s, void *into, size_t room, int flags) {
 
 /* ---- sending ------------------------------------------------------------------------------------------------------ */
 
-static int64_t post(struct ip_socket *s, const struct wait *w, const char *data, size_t length, int flags, int *asleep) {
+struct pieces {
+    const struct iovec *v;
+    size_t length; /* of all of them */
+};
+
+static int64_t send_asleep(struct ip_socket *s, const struct wait *w, const struct pieces *p, size_t skip, size_t length, int flags) {
+    ip_thread.may_sleep = 1;
+    int64_t sent = again(s, w, fs_send_asleep(ip_conn(s), p->v, skip, length, flags));
+    ip_thread.may_sleep = 0;
+    return sent;
+}
+
+static int64_t post(struct ip_socket *s, const struct wait *w, const struct pieces *p, size_t skip, size_t length, int flags, int *asleep) {
     *asleep = !(flags & MSG_OOB) && sleeps_in_kernel(s);
-    return *asleep ? send_asleep(s, w, data, length, flags) : fs_try_send(ip_conn(s), data, length, flags | FS_POLLS_FIRST);
+    return *asleep ? send_asleep(s, w, p, skip, length, flags) : fs_try_send_pieces(ip_conn(s), p->v, skip, length, flags | FS_POLLS_FIRST);
+}
+
+/* The bytes that the next call of the core's gets: the kernel takes a long send in strides, between which the connection may move. */
+static size_t stride_of(struct ip_socket *s, const struct pieces *p, size_t sent, int flags) {
+    size_t rest = p->length - sent;
+    if (fs_is(ip_conn(s), FS_IS_SENDING_RING) || flags & MSG_OOB) return rest;
+    if (rest > IP_STRIDE && (fs_is(ip_conn(s), FS_IS_ATTACHED) || fs_timeout_option(ip_conn(s), FS_SEND) < 0)) rest = IP_STRIDE;
+    return fs_kernel_part(p->v, sent, rest);
 }
 
 /* What is left of a send. It has been tried once, and `sent` bytes are out. */
-static int64_t send_on(struct ip_socket *s, const char *data, size_t length, int flags, size_t sent) {
+static int64_t send_on(struct ip_socket *s, const struct pieces *p, int flags, size_t sent) {
     struct wait w = begin_wait(FS_SEND, 1);
     int asleep;
     for (;;) {
-        size_t rest = length - sent, piece = fs_is(ip_conn(s), FS_IS_SENDING_RING) || flags & MSG_OOB ? rest : IP_MIN(rest, (size_t)IP_STRIDE);
-        if (piece < rest && !fs_is(ip_conn(s), FS_IS_ATTACHED) && fs_timeout_option(ip_conn(s), FS_SEND) >= 0) piece = rest;
-        int64_t part = post(s, &w, data + sent, piece, flags, &asleep);
+        size_t piece = stride_of(s, p, sent, flags);
+        int64_t part = post(s, &w, p, sent, piece, flags, &asleep);
         if (part == -EINPROGRESS) continue;
         if (part > 0) {
             sent += (size_t)part;
-            if (sent == length || (asleep && (size_t)part < piece)) return (int64_t)sent;
+            if (sent == p->length || (asleep && (size_t)part < piece)) return (int64_t)sent;
             ip_operate(s); /* a long send moves on its way */
             continue;
         }
@@ -190,29 +204,45 @@ static int64_t send_on(struct ip_socket *s, const char *data, size_t length, int
     }
 }
 
-/* A send that does not wait: what there is room for. */
-static int64_t send_at_once(struct ip_socket *s, const char *data, size_t length, int flags) {
-    size_t sent = 0;
-    int64_t part;
-    do {
-        part = fs_try_send(ip_conn(s), data + sent, length - sent, flags);
+/* A send that does not wait: what there is room for. The first try has brought `part`. */
+static int64_t send_at_once(struct ip_socket *s, const struct pieces *p, int flags, int64_t part) {
+    size_t sent = part > 0 ? (size_t)part : 0;
+    while (part > 0 && sent < p->length) {
+        part = fs_try_send_pieces(ip_conn(s), p->v, sent, p->length - sent, flags);
         if (part > 0) sent += (size_t)part;
-    } while (part > 0 && sent < length);
-    if (sent < length && (part == -EAGAIN || part == 0)) {
+    }
+    if (sent < p->length && (part == -EAGAIN || part == 0)) {
         fs_poller_sent_part(fs_pollable_of(ip_conn(s)));
         part = -EAGAIN;
     }
-    return sent || !length ? end_partial(s, sent, part) : part;
+    return sent || !p->length ? end_partial(s, sent, part) : part;
+}
+
+/* (One buffer becomes a piece where its send is not over at once.) */
+static __attribute__((noinline)) int64_t send_rest(struct ip_socket *s, const void *data, size_t length, int flags, int waits,
+                                                   int64_t part) {
+    struct iovec one = {(void *)data, length};
+    struct pieces p = {&one, length};
+    return waits ? send_on(s, &p, flags, part > 0 ? (size_t)part : 0) : send_at_once(s, &p, flags, part);
 }
 
 int64_t ip_send(struct ip_socket *s, const void *data, size_t length, int flags) {
-    if (flags & MSG_DONTWAIT || ip_is_nonblocking(s)) return send_at_once(s, data, length, flags);
-    size_t sent = 0;
-    if (fs_is(ip_conn(s), FS_IS_SENDING_RING) && !(flags & MSG_OOB)) {
-        int64_t part = fs_try_send(ip_conn(s), data, length, flags | FS_POLLS_FIRST);
-        if (part == (int64_t)length || (part < 0 && part != -EAGAIN)) return part;
-        if (part > 0) sent = (size_t)part;
+    int waits = !(flags & MSG_DONTWAIT) && !ip_is_nonblocking(s);
+    int64_t part = -EAGAIN;
+    if (!waits || !length || (fs_is(ip_conn(s), FS_IS_SENDING_RING) && !(flags & MSG_OOB))) {
+        part = fs_try_send(ip_conn(s), data, length, waits && length ? flags | FS_POLLS_FIRST : flags);
+        if (part == (int64_t)length || (part < 0 && part != -EAGAIN) || !length) return part;
     }
-    if (!length) return fs_try_send(ip_conn(s), data, 0, flags);
-    return send_on(s, data, length, flags, sent);
+    return send_rest(s, data, length, flags, waits, part);
+}
+
+int64_t ip_send_pieces(struct ip_socket *s, const struct iovec *v, size_t length, int flags) {
+    struct pieces p = {v, length};
+    int waits = !(flags & MSG_DONTWAIT) && !ip_is_nonblocking(s);
+    int64_t part = -EAGAIN;
+    if (!waits || (fs_is(ip_conn(s), FS_IS_SENDING_RING) && !(flags & MSG_OOB))) {
+        part = fs_try_send_pieces(ip_conn(s), v, 0, length, waits ? flags | FS_POLLS_FIRST : flags);
+        if (part == (int64_t)length || (part < 0 && part != -EAGAIN)) return part;
+    }
+    return waits ? send_on(s, &p, flags, part > 0 ? (size_t)part : 0) : send_at_once(s, &p, flags, part);
 }

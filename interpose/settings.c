@@ -67,7 +67,7 @@ static const struct fs_network *networks(const char *text, const char *name, int
  * trusted by name. */
 static void trust(const char *text) {
     struct stat space;
-    uint32_t users[FS_TRUSTED_USERS];
+    static uint32_t users[FS_TRUSTED_USERS]; /* (with the lock, or before the program has threads) */
     struct fs_trust given = {.any = (int)number(text, "trusts_any"), .self = (int)number(text, "trusts_self"), .users = users};
     const char *at = value_of(text, "trusted");
     uint64_t own = stat("/proc/self/ns/user", &space) == 0 ? (uint64_t)space.st_ino : 0;
@@ -81,7 +81,7 @@ static void trust(const char *text) {
 
 /* A Python process below `fastsock run` is served by the package. */
 static int is_python(void) {
-    char path[4096];
+    static char path[4096]; /* (once, before the program has threads) */
     const char *asked = getenv("FASTSOCK_RUN");
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     if (!asked || strcmp(asked, "1") != 0 || length < 0) return 0;

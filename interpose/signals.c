@@ -25,6 +25,7 @@ struct handler { /* as the program has set it */
 };
 
 __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
+fs_word32 ip_copied_past;
 fs_word32 ip_cancels;
 static struct handler handlers[SIGNALS];
 static __thread uint64_t put_off __attribute__((tls_model("initial-exec"))); /* bit of each signal that was put off; */
@@ -95,7 +96,10 @@ static void on_signal(int number, siginfo_t *info, void *context) {
     t->ran++;
     if (!(flags & SA_RESTART)) t->ended++;
     memcpy(&function, &address, sizeof function);
+    uintptr_t outer = t->handler;
+    t->handler = (uintptr_t)__builtin_frame_address(0);
     function(number, info, context);
+    t->handler = outer;
 }
 
 void ip_run_handlers(void) {
@@ -226,7 +230,7 @@ enum { LOOKS_APART = 1000000000 }; /* ns: a look costs 64 system calls */
 
 void ip_wrap_later_handlers(void) {
     static fs_word64 looked;
-    uint64_t now = (uint64_t)ip_now();
+    uint64_t now = (uint64_t)fs_now();
     if (ip_load_relaxed(&looked) && now - ip_load_relaxed(&looked) < LOOKS_APART) return;
     ip_store_relaxed(&looked, now);
     ip_wrap_handlers();
@@ -306,12 +310,12 @@ sighandler_t sysv_signal(int number, sighandler_t handler) { return set(number, 
 
 sighandler_t sigset(int number, sighandler_t handler) {
     struct sigaction how = {.sa_handler = handler}, before;
-    sigset_t it, blocked;
+    sigset_t it, *blocked = &how.sa_mask; /* (set by then, and little of the stack is left to a handler) */
     sigemptyset(&it);
     if (sigaddset(&it, number) < 0) return SIG_ERR;
     if (sigaction(number, handler == SIG_HOLD ? NULL : &how, &before) < 0) return SIG_ERR;
-    if (pthread_sigmask(handler == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &it, &blocked)) return SIG_ERR;
-    return sigismember(&blocked, number) ? SIG_HOLD : before.sa_handler;
+    if (pthread_sigmask(handler == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &it, blocked)) return SIG_ERR;
+    return sigismember(blocked, number) ? SIG_HOLD : before.sa_handler;
 }
 
 int siginterrupt(int number, int ends) {

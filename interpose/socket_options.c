@@ -18,6 +18,9 @@
 #ifndef TCP_REPAIR
 #define TCP_REPAIR 19
 #endif
+#ifndef TCP_INQ
+#define TCP_INQ 36
+#endif
 #ifndef SO_TIMESTAMPNS
 #define SO_TIMESTAMPNS 35
 #endif
@@ -47,7 +50,19 @@ int setsockopt(int fd, int level, int option, const void *value, socklen_t size)
     /* (The ring goes on with the limit that it had if a process that is stopped has its lock: the kernel's call waits for nobody, and
      * Python makes it with the lock of its interpreter.) */
     if (!done) fs_option_set(ip_conn(s), level, option);
+    if (level == IPPROTO_TCP && option == TCP_INQ) ip_store_relaxed(&s->tells_left, IP_LEFT_NOT_ASKED);
     return (int)ip_end_with(s, &call, done);
+}
+
+int ip_tells_left(struct ip_socket *s) {
+    uint32_t known = ip_load_relaxed(&s->tells_left);
+    if (known == IP_LEFT_NOT_ASKED || fs_is(ip_conn(s), FS_IS_SHARED)) { /* (another process may have set it) */
+        int set = 0;
+        getsockopt(fs_fd(ip_conn(s)), IPPROTO_TCP, TCP_INQ, &set, &(socklen_t){sizeof set});
+        known = set ? IP_LEFT_TOLD : IP_LEFT_UNTOLD;
+        ip_store_relaxed(&s->tells_left, known);
+    }
+    return known == IP_LEFT_TOLD;
 }
 
 int ioctl(int fd, unsigned long what, ...) {

@@ -10,6 +10,7 @@
 #include "control/control_thread.h"
 #include "control/introspection.h"
 #include "control/trust.h"
+#include "events/spin_budget.h"
 #include "process/atfork.h"
 #include "process/fork_shared_slab.h"
 #include "process/holder_count.h"
@@ -57,6 +58,7 @@ static int count_child(int by) {
 int fs_begin(const struct fs_front_end *front) {
     fs_front = *front;
     become_process();
+    fs_count_processors();
     fs_host = (struct fs_host){.unlock = front->unlock, .lock = front->lock};
     fs_ended_counters = &fs_totals;
     if (front->polls) {

@@ -298,8 +298,10 @@ void fs_fallback_done(struct fs_connection *c, struct fs_fallback_lock *fallback
 }
 
 enum fs_fallback_result fs_fallback(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data) {
-    char piece[PIECE];
+    char *piece = fs_system.malloc(PIECE);
+    if (!piece) return FS_FALLBACK_FAILED;
     enum fs_fallback_result outcome = take_back(c, unread_data, piece);
+    fs_system.free(piece);
     trim(unread_data); /* also if nothing was taken: a bridge reads the file to its end */
     if (outcome != FS_FALLBACK_FAILED && !fs_has_fallen_back(c)) {
         let_peer_leave(c);

@@ -103,7 +103,8 @@ static void prepare_process(void) {
 static int tcp_pair(int like, int ends[2]) {
     static const int options[][2] = {{SOL_SOCKET, SO_KEEPALIVE}, {SOL_SOCKET, SO_OOBINLINE}, {IPPROTO_TCP, TCP_NODELAY}};
     static const int blobs[] = {SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO};
-    struct sockaddr_storage address, here, there;
+    struct sockaddr_storage address;
+    struct sockaddr_in6 here, there; /* (the longer address of both families) */
     socklen_t size = sizeof address, listening = sizeof address, n, m;
     int listener = -1, one = 1;
     ends[0] = ends[1] = -1;

@@ -6,6 +6,7 @@
 #include "conn/attach.h"
 #include "conn/state.h"
 #include "conn/wait.h"
+#include "conn/wake.h"
 
 /* A thread that sees the count takes no step that moves the connection. */
 static void *enter_kernel(struct fs_connection *c) {
@@ -52,10 +53,9 @@ int64_t fs_receive_asleep(struct fs_connection *c, char *into, size_t room, int 
     return got;
 }
 
-int64_t fs_send_asleep(struct fs_connection *c, const char *data, size_t length, int flags) {
+int64_t fs_send_asleep(struct fs_connection *c, const struct iovec *v, size_t skip, size_t length, int flags) {
     void *host_state = enter_kernel(c);
-    int64_t sent = fs_system.send(fs_fd_unlocked(c), data, length, flags);
-    if (sent < 0) sent = -errno;
+    int64_t sent = fs_send_pieces_kernel(fs_fd_unlocked(c), v, skip, length, flags);
     leave_kernel(c, host_state);
     return sent;
 }

@@ -15,8 +15,15 @@
 
 enum { DISCARDED = 65536 }; /* bytes of a kernel's queue that are discarded at a time */
 
+/* As TCP: it finds what a receive of a byte would find, and takes nothing. (Rare, so it is not inlined.) */
+__attribute__((noinline)) static int64_t try_recv_nothing(struct fs_connection *c, int flags, int final) {
+    char byte;
+    int64_t got = fs_try_recv(c, &byte, 1, (flags & ~MSG_TRUNC) | MSG_PEEK, final);
+    return FS_MIN(got, (int64_t)0);
+}
+
 int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final) {
-    if (room == 0) return 0;
+    if (room == 0) return try_recv_nothing(c, flags, final);
     struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
     if (!receiver) return -EAGAIN; /* a stopped process has the lock: the caller handles signals, and tries again */
     /* Damage by a dead holder cannot always be repaired. */

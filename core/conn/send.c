@@ -27,8 +27,9 @@ int fs_handle_request(struct fs_connection *c, int patience) {
 }
 
 /* Posts one descriptor's worth, and notifies a receiver that sleeps. Returns as fs_post. */
-static int64_t post_and_notify(struct fs_connection *c, struct fs_sender *sender, const char *data, size_t length, int combine) {
-    int64_t part = fs_post(&c->ring, sender, data, length, combine);
+static inline __attribute__((always_inline)) int64_t post_and_notify(struct fs_connection *c, struct fs_sender *sender,
+                                                                     struct fs_source from, size_t length, int combine) {
+    int64_t part = fs_post_from(&c->ring, sender, from, length, combine);
     if (part > 0) fs_notify_receiver(c, sender, fs_peer_doorbell(&c->ring));
     return part;
 }
@@ -69,7 +70,13 @@ static void check_half_closed(struct fs_connection *c, struct fs_sender *sender)
 /* The kernel raises it with each EPIPE, and this one is not the kernel's. */
 static void raise_sigpipe(void) { fs_system.tgkill((pid_t)fs_own_pid, fs_system.gettid(), SIGPIPE); }
 
-int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags) {
+static inline int64_t send_kernel(struct fs_connection *c, struct fs_source from, size_t length, int flags) {
+    if (!from.v) return fs_send_kernel(c, from.data, length, flags);
+    return fs_send_pieces_kernel(fs_fd(c), from.v, from.skip, length, flags | MSG_DONTWAIT);
+}
+
+/* (Twice in the program, for one buffer and for pieces: so one buffer costs no question.) */
+static inline __attribute__((always_inline)) int64_t try_send(struct fs_connection *c, struct fs_source from, size_t length, int flags) {
     int64_t done = 0, part;
     struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
     if (!sender) return -EAGAIN; /* a stopped process has the lock: the caller handles signals, and tries again */
@@ -80,7 +87,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
     }
     if (!fs_is_attached(c)) { /* with the lock: another thread may have moved the connection meanwhile */
         if (flags & MSG_OOB) fs_change_sending(c, sender, FS_EV_SEND_BACK); /* it does not attach any more: see fs_attach */
-        part = fs_send_kernel(c, data, length, flags);
+        part = send_kernel(c, from, length, flags);
         fs_unlock_send(sender);
         return part;
     }
@@ -113,7 +120,7 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
         part = fs_awaits_reset(c, sender) ? -EAGAIN : fs_send_error_after_close(c, sender);
         if (part == -EPIPE && !(flags & MSG_NOSIGNAL)) raise_sigpipe();
         if (part == 0) {
-            part = fs_send_kernel(c, data, length, flags);
+            part = send_kernel(c, from, length, flags);
             int of_our_end = part == -EPIPE && sender->fin_sent; /* not a reset by the peer */
             if (fs_peer_is_gone(c) && !of_our_end) part = fs_kernel_result_after_end(c, part);
         }
@@ -124,8 +131,8 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
     else if (sender->overflow_use == FS_OVERFLOW_USE) sender->overflow_use = FS_OVERFLOW_LATER;
     int combine = c->ring.combine_limit && !fs_is_nodelay(c) && length <= c->ring.combine_limit;
     while (done < (int64_t)length) {
-        part = post_and_notify(c, sender, data + done, length - (size_t)done, combine);
-        if (part > 0) done += part;
+        part = post_and_notify(c, sender, from, length - (size_t)done, combine);
+        if (part > 0) done += part, from.skip += (size_t)part;
         if (part < 0) done = FS_VIOLATED;
         if (part <= 0) break;
     }
@@ -135,6 +142,14 @@ int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, in
     if (c->ring.violation) done = FS_VIOLATED;
     fs_unlock_send(sender);
     return done || !length ? done : -EAGAIN;
+}
+
+int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags) {
+    return try_send(c, (struct fs_source){.data = data}, length, flags);
+}
+
+int64_t fs_try_send_pieces(struct fs_connection *c, const struct iovec *v, size_t skip, size_t length, int flags) {
+    return try_send(c, (struct fs_source){.v = v, .skip = skip}, length, flags);
 }
 
 void fs_publish_cpu(struct fs_connection *c) {

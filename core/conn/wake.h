@@ -30,4 +30,7 @@ void fs_wake_local_threads(struct fs_connection *c);
 /* Returns the bytes that the kernel took, or -errno. Never blocks. */
 int64_t fs_send_kernel(struct fs_connection *c, const char *data, size_t length, int flags);
 
+/* The same for pieces, of which the kernel gets FS_PIECES at most; blocks without MSG_DONTWAIT. Needs no lock then. */
+int64_t fs_send_pieces_kernel(int fd, const struct iovec *v, size_t skip, size_t length, int flags);
+
 #endif

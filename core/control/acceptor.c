@@ -219,6 +219,8 @@ static int is_waiting(const struct fs_listing *m, uint64_t handle) {
     return fs_load_relaxed(&m->state) == FS_LISTING_WAITING && m->generation == (uint32_t)(handle >> 32);
 }
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wframe-larger-than=" /* the control thread's stack is our own */
 int fs_accept_hello(uint64_t handle) {
     struct hello_message it;
     enum visit visit = NOBODY;
@@ -256,6 +258,7 @@ int fs_accept_hello(uint64_t handle) {
     fs_control_unlock();
     return visit == LATER;
 }
+#pragma GCC diagnostic pop
 
 int fs_accept_hellos(void) {
     int left = 0, more = 1;

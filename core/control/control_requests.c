@@ -224,6 +224,8 @@ static void accept_page_offer(const struct fs_requester *requester, const int de
 
 /* Runs without the table lock: an answer may be as long as the unread data, and takes the connection's own lock. `answering` keeps the
  * connection from ending meanwhile. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wframe-larger-than=" /* the control thread's stack is our own */
 int fs_handle_requests(int request_fd) {
     struct fs_request_handler handler;
     struct fs_control_peek seen;
@@ -267,5 +269,6 @@ int fs_handle_requests(int request_fd) {
     if (taken >= BURST || left) due = answer_unasked(1); /* (a datagram that cannot be dropped keeps the queue full) */
     return left | due;
 }
+#pragma GCC diagnostic pop
 
 int fs_handle_due_requests(int request_fd) { return answer_unasked(0) | fs_handle_requests(request_fd); }

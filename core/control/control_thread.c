@@ -68,18 +68,18 @@ int fs_random_bytes(void *into, size_t size) {
 
 /* Makes the thread's descriptors and the control socket. Returns 0 or -errno. */
 static int make_descriptors(void) {
-    char name[64];
+    char name[FS_CONTROL_NAME_SIZE];
     int made[3];
     uint64_t token;
     if (fs_control_fds.epoll >= 0) return 0;
     int failed = fs_random_bytes(&token, sizeof token);
     if (failed) return failed;
     token |= 1;
-    int length = snprintf(name, sizeof name, FS_CONTROL_NAME, (unsigned long long)token);
+    fs_control_name(name, token);
     if (fs_control_fds.epoll >= 0) return 0; /* another thread made them while the host lock was unlocked */
     made[0] = fs_reserve_fd(fs_system.epoll_create1(EPOLL_CLOEXEC), 0);
     made[1] = fs_reserve_fd(fs_system.eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0);
-    made[2] = fs_abstract_socket(SOCK_DGRAM, name, (size_t)length);
+    made[2] = fs_abstract_socket(SOCK_DGRAM, name, sizeof name);
     failed = FS_MIN(FS_MIN(made[0], made[1]), made[2]);
     /* (epoll_ctl has a limit of its own: max_user_watches.) */
     if (failed >= 0 && (fs_enable_credentials(made[2]) < 0 || fs_control_watch(made[0], made[1], KICK) < 0 ||

@@ -55,21 +55,24 @@ int64_t fs_spin_budget(struct fs_spin_stats *stats, int64_t now, uint32_t peer_p
     return 0;
 }
 
+static unsigned online; /* the host's CPUs; 0: unknown */
+
+void fs_count_processors(void) { online = (unsigned)FS_MAX(fs_system.sysconf(_SC_NPROCESSORS_ONLN), 0L); }
+
 /* Returns true if more threads of the host want to run than it has CPUs. False if unknown. */
 static int is_host_busy(void) {
-    static fs_word32 known; /* the host's CPUs; relaxed: concurrent callers find the same number */
-    char text[64];
+    char text[64], *at = text;
     int64_t length;
-    unsigned running, online = fs_load_relaxed(&known);
+    unsigned running = 0;
     int fd = fs_system.open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return 0;
     length = fs_system.read(fd, text, sizeof text - 1);
     fs_system.close(fd);
     if (length <= 0) return 0;
     text[length] = 0;
-    if (sscanf(text, "%*s %*s %*s %u/", &running) != 1) return 0;
-    if (online == 0) fs_store_relaxed(&known, online = (unsigned)fs_system.sysconf(_SC_NPROCESSORS_ONLN));
-    return running > online;
+    for (int word = 0; word < 3 && at; word++) at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
+    for (; at && *at >= '0' && *at <= '9'; at++) running = running * 10 + (unsigned)(*at - '0');
+    return online && running > online;
 }
 
 int fs_cpus_are_busy(int64_t now) {

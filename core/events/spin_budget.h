@@ -40,6 +40,9 @@ int fs_cpus_are_busy(int64_t now);
  * and wake each other would stay together forever. */
 int fs_shares_cpu(uint32_t peer_processor);
 
+/* Counts the host's CPUs: when the process begins, since the C library takes much of the stack for it. */
+void fs_count_processors(void);
+
 /* Yields to a peer on this CPU, at about `now`. Returns false without a yield if an earlier one took long: then a busy program has the CPU for a
  * whole slice, and not the peer. The caller sleeps instead, since the scheduler runs who is woken before a busy program. */
 int fs_yield_to_peer(int64_t now);

@@ -82,6 +82,13 @@ struct fs_front_end {
     int (*is_interrupted)(void); /* a handler waits to run in this thread: polling ends then. Called often: one load */
 };
 
+/* Returns the kernel's monotonic time, ns. [any] */
+int64_t fs_now(void);
+
+/* Memory, as malloc(3) and free(3), for signal handlers and for children of a fork past pthread_atfork(3) too. [any] */
+void *fs_allocate(size_t room);
+void fs_release(void *memory);
+
 /* Has the core call these functions from now on. Before any other function of this header. [any] */
 void fs_set_calls(const struct fs_calls *calls);
 
@@ -303,6 +310,11 @@ int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags,
  * kernel only. [inside] */
 int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags);
 
+/* The same for several pieces: `length` bytes of them, after the first `skip`. On the ring they are one message. The kernel gets fewer, if there
+ * are many pieces: fs_kernel_part returns how many bytes. [inside] */
+int64_t fs_try_send_pieces(struct fs_connection *c, const struct iovec *v, size_t skip, size_t length, int flags);
+size_t fs_kernel_part(const struct iovec *v, size_t skip, size_t length); /* [any] */
+
 /* Returns true if a wait may be the kernel's own blocking call (the next three functions): nobody moves the connection meanwhile, so the
  * bytes come there. `alone`: this thread is the only one. [inside] */
 int fs_may_sleep_in_kernel(struct fs_connection *c, int alone);
@@ -311,10 +323,10 @@ int fs_may_sleep_in_kernel(struct fs_connection *c, int alone);
  * it sleeps. `*spun` is set if there was a budget. Unlocks the host lock. [inside] */
 int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int flags, int *spun);
 
-/* recv and send, which block. They unlock the host lock meanwhile. `spun`: this wait has spun in vain. Return bytes, 0 at the end of the
+/* recv and sendmsg, which block. They unlock the host lock meanwhile. `spun`: this wait has spun in vain. Return bytes, 0 at the end of the
  * stream, or -errno. [inside] */
 int64_t fs_receive_asleep(struct fs_connection *c, char *into, size_t room, int flags, int spun);
-int64_t fs_send_asleep(struct fs_connection *c, const char *data, size_t length, int flags);
+int64_t fs_send_asleep(struct fs_connection *c, const struct iovec *v, size_t skip, size_t length, int flags);
 
 /* Returns the unread bytes in the ring (FIONREAD); -1 if this side does not receive from the ring. [inside] */
 int64_t fs_unread(struct fs_connection *c);

@@ -1,6 +1,8 @@
 /* The real functions behind the table (syscalls.h). */
 #include "os/syscalls.h"
 
+#include "os/memory.h"
+
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -65,9 +67,21 @@ static int real_set_robust_list(struct robust_list_head *list, size_t size) {
     return (int)syscall(SYS_set_robust_list, list, size);
 }
 
+void *fs_map_pages(size_t size) {
+    void *made = fs_system.mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return made == MAP_FAILED ? NULL : made;
+}
+
+void fs_unmap_pages(void *at, size_t size) { fs_system.munmap(at, size); }
+
+/* (Not the C library's: memory.c.) */
+static void *real_malloc(size_t size) { return fs_allocate(size); }
+static void *real_calloc(size_t count, size_t size) { return fs_allocate_zeroed(count, size); }
+static void *real_realloc(void *before, size_t size) { return fs_resize(before, size); }
+
 struct fs_system fs_system = {
 #define REAL(type, name, failure, parameters, arguments) .name = real_##name,
     FS_SYSTEM_CALLS(REAL, REAL)
 #undef REAL
-    .free = free,
+    .free = fs_release,
 };

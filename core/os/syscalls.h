@@ -1,9 +1,9 @@
-/* The core's system calls: one table of functions, the clock, and bounded waits. Nothing here knows fastsock.
+/* The core's system calls: one table of functions, and bounded waits. Nothing here knows fastsock.
  *
  * Each system call and each allocation that can fail goes through `fs_system`, as fs_system.recv(...). No other file of the core names
  * the C library's function (tests/native/test_core.py checks the objects). So a test can replace an entry to watch a call or make it
  * fail. It must do so before the first connection, since the table is read without synchronization. Calls that cannot fail are made
- * directly: the clock, yields, process ids. */
+ * directly: the clock (clock.c), yields, process ids. */
 #ifndef FASTSOCK_SYSCALLS_H
 #define FASTSOCK_SYSCALLS_H
 
@@ -29,6 +29,8 @@
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "include/fastsock.h"
 
 struct robust_list_head;
 struct statx; /* (the C library declares it only with _GNU_SOURCE) */
@@ -93,9 +95,9 @@ struct statx; /* (the C library declares it only with _GNU_SOURCE) */
     RAW(int, close_range, -1, (unsigned first, unsigned last, int flags), (first, last, flags)) \
     RAW(int, pidfd_open, -1, (pid_t process, unsigned flags), (process, flags)) \
     /* memory */ \
-    CALL(void *, malloc, NULL, (size_t size), (size)) \
-    CALL(void *, calloc, NULL, (size_t count, size_t size), (count, size)) \
-    CALL(void *, realloc, NULL, (void *before, size_t size), (before, size)) \
+    RAW(void *, malloc, NULL, (size_t size), (size)) \
+    RAW(void *, calloc, NULL, (size_t count, size_t size), (count, size)) \
+    RAW(void *, realloc, NULL, (void *before, size_t size), (before, size)) \
     CALL(void *, mmap, MAP_FAILED, (void *at, size_t length, int access, int flags, int fd, off_t from), \
          (at, length, access, flags, fd, from)) \
     CALL(int, munmap, -1, (void *at, size_t length), (at, length)) \
@@ -131,13 +133,6 @@ struct fs_system {
 };
 
 extern struct fs_system fs_system;
-
-/* Returns the monotonic time in nanoseconds. */
-static inline int64_t fs_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 /* Sleeps for 50 us. */
 static inline void fs_short_sleep(void) {

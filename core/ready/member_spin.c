@@ -47,15 +47,21 @@ void fs_spun_in_vain(int64_t *spent) {
 }
 
 int fs_members_spin(struct fs_poller *p, int64_t until, int64_t *spent) {
-    struct fs_call calls[FS_SPUN];
-    struct fs_spun s = {.count = 0};
-    for (struct fs_member *m = p->first; m && s.count < FS_SPUN; m = m->after) {
+    /* (Beyond the stack: a handler of the program may have little of it.) */
+    struct {
+        struct fs_call calls[FS_SPUN];
+        struct fs_spun s;
+    } *of = fs_system.malloc(sizeof *of);
+    if (!of) return 1; /* (the caller looks again) */
+    of->s.count = 0;
+    for (struct fs_member *m = p->first; m && of->s.count < FS_SPUN; m = m->after) {
         struct fs_connection *c = fs_load_relaxed(&m->it->c);
-        if (c && m->enabled && fs_is_attached(c) && fs_call_enter(c, &calls[s.count])) fs_spun_add(&s, c, m->events);
+        if (c && m->enabled && fs_is_attached(c) && fs_call_enter(c, &of->calls[of->s.count])) fs_spun_add(&of->s, c, m->events);
     }
     fs_unlock_poller(p);
-    int found = fs_spin_on(&s, p, until, spent);
-    for (int i = s.count; i-- > 0;) fs_end_poller_call(s.c[i], &calls[i]);
+    int found = fs_spin_on(&of->s, p, until, spent);
+    for (int i = of->s.count; i-- > 0;) fs_end_poller_call(of->s.c[i], &of->calls[i]);
+    fs_system.free(of);
     fs_lock_poller(p);
     return found;
 }

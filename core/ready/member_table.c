@@ -95,12 +95,12 @@ void fs_wake_waiters(struct fs_poller *p) {
 }
 
 void fs_take_poller_hints(struct fs_poller *p) {
-    uint32_t places[256];
+    uint32_t places[FS_HINTS];
     int count;
     if (!p->set || !fs_has_hints(p->set)) return;
     fs_reoffer_pages(p->set);
     /* (A peer may make up hints without an end.) */
-    for (int takes = 0; takes < 64 && (count = fs_take_hints(p->set, places, 256)) > 0; takes++)
+    for (int takes = 0; takes < 256 && (count = fs_take_hints(p->set, places, FS_HINTS)) > 0; takes++)
         for (int i = 0; i < count; i++) {
             struct fs_member *m = fs_slot_member(p->set, places[i]);
             for (; m; m = m->sibling) fs_member_activate(m, 1);
@@ -285,14 +285,10 @@ void fs_poller_end(struct fs_poller *p) {
     if (p->set) fs_event_set_end(p->set);
     for (uint32_t i = 1; i < p->used; i++) fs_system.free(p->slots[i]);
     fs_system.free(p->slots);
-    fs_system.free(p->kernel);
-    fs_system.free(p->named);
     p->slots = NULL;
-    p->kernel = NULL;
-    p->named = NULL;
     p->set = NULL;
     p->used = 1;
-    p->room = p->first_free = p->most = 0;
+    p->room = p->first_free = 0;
     p->ended = 0;
     fs_unlock_poller(p);
     keep_a_while(p);

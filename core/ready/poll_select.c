@@ -12,10 +12,14 @@
 #include "ready/member_spin.h"
 #include "ready/scan.h"
 
+enum { FEW = 2 }; /* descriptors of a call that need no memory beyond the stack */
+
 struct polling {
     struct fs_poller *p;
     struct pollfd *fds;    /* the program's */
     struct fs_pollable *const *its;
+    struct pollfd *kernel;    /* what the kernel is asked; room for one more */
+    struct fs_member **named; /* the poller's members among them */
     nfds_t count;
     const sigset_t *mask;
     int64_t began, now, deadline, budget, spun, cap;
@@ -58,8 +62,8 @@ static int look_at_all(struct polling *w, int asked) {
     int ready = 0;
     for (nfds_t i = 0; i < w->count; i++) {
         struct fs_connection *c = on_ring(w, i);
-        w->fds[i].revents = asked ? (short)(w->p->kernel[i].revents & (w->fds[i].events | POLLERR | POLLHUP | POLLNVAL)) : 0;
-        if (c && !(asked && w->p->kernel[i].revents & POLLNVAL)) look(w, i, c, asked, w->p->kernel[i].revents);
+        w->fds[i].revents = asked ? (short)(w->kernel[i].revents & (w->fds[i].events | POLLERR | POLLHUP | POLLNVAL)) : 0;
+        if (c && !(asked && w->kernel[i].revents & POLLNVAL)) look(w, i, c, asked, w->kernel[i].revents);
         /* Another thread has closed it meanwhile. (If the number means another file by now, who is told of it would read that one.) */
         if (w->its[i] && !fs_load_relaxed(&w->its[i]->c))
             w->fds[i].revents = fs_system.fcntl(w->fds[i].fd, F_GETFD, 0) < 0 ? POLLNVAL : 0;
@@ -68,27 +72,26 @@ static int look_at_all(struct polling *w, int asked) {
     return ready;
 }
 
-/* Asks the kernel of all, for so long; `p->kernel` has one more than the program names, for the event set. (A handler may poll within the sleep,
- * and need more room there: so nobody keeps its address.) With the program's mask of signals a look is a sleep too: a handler that the mask lets
- * through ends the call. 0 or -errno. */
+/* Asks the kernel of all, for so long; `w->kernel` has one more than the program names, for the event set. With the program's mask of signals a
+ * look is a sleep too: a handler that the mask lets through ends the call. 0 or -errno. */
 static int ask_kernel(struct polling *w, int64_t nanoseconds, const sigset_t *mask) {
     struct fs_poller *p = w->p;
     struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
     int interrupted = 0, got = 0, error = 0, sleeps = nanoseconds != 0, runs = sleeps || mask;
     for (nfds_t i = 0; i < w->count; i++) {
         struct fs_connection *c = on_ring(w, i);
-        w->p->kernel[i] = (struct pollfd){w->fds[i].fd, w->fds[i].events, 0};
+        w->kernel[i] = (struct pollfd){w->fds[i].fd, w->fds[i].events, 0};
         if (!c) continue;
-        if (w->fds[i].events & FS_IN) w->p->kernel[i].events |= POLLRDHUP; /* (a peer that died with bytes of ours unread: fs_level_read) */
+        if (w->fds[i].events & FS_IN) w->kernel[i].events |= POLLRDHUP; /* (a peer that died with bytes of ours unread: fs_level_read) */
         if (!fs_pollout_is_ours(c)) continue;
-        w->p->kernel[i].events &= ~(POLLOUT | POLLWRNORM);
+        w->kernel[i].events &= ~(POLLOUT | POLLWRNORM);
         /* (The end of its stream tells of a peer that died: who waits for room gets none from it.) */
-        if (w->fds[i].events & FS_OUT_ROOM && (fs_peer_is_lost(c) || !fs_eof_inconclusive(c))) w->p->kernel[i].events |= POLLRDHUP;
+        if (w->fds[i].events & FS_OUT_ROOM && (fs_peer_is_lost(c) || !fs_eof_inconclusive(c))) w->kernel[i].events |= POLLRDHUP;
     }
-    w->p->kernel[w->count] = (struct pollfd){p->set ? (int)p->set->epoll : -1, POLLIN, 0};
+    w->kernel[w->count] = (struct pollfd){p->set ? (int)p->set->epoll : -1, POLLIN, 0};
     if (runs && fs_poller_host.before_sleep) interrupted = fs_poller_host.before_sleep();
     if (!interrupted) {
-        got = fs_system.ppoll(w->p->kernel, sleeps ? w->count + 1 : w->count, nanoseconds < 0 ? NULL : &t, mask);
+        got = fs_system.ppoll(w->kernel, sleeps ? w->count + 1 : w->count, nanoseconds < 0 ? NULL : &t, mask);
         error = got < 0 ? -errno : 0;
     }
     if (runs && fs_poller_host.after_sleep) fs_poller_host.after_sleep();
@@ -104,7 +107,7 @@ static void note(struct fs_poller *p, int *what, int value) {
 }
 
 /* Says that the thread sleeps, and then looks: a connection that moves behind the look finds the sleeper. True if something may be there. */
-static int arm_all(struct polling *w) {
+static __attribute__((noinline)) int arm_all(struct polling *w) {
     int there = 0;
     note(w->p, &w->p->sleepers, 1);
     w->cap = w->p->set ? -1 : FS_UNREPORTED;
@@ -116,7 +119,7 @@ static int arm_all(struct polling *w) {
         if (w->its[i] && !fs_load_relaxed(&w->its[i]->c)) w->cap = FS_UNREPORTED;
         if (!c) continue;
         fs_lock_poller(w->p);
-        struct fs_member *m = w->p->named[i];
+        struct fs_member *m = w->named[i];
         if (m->seated == FS_OWN_SET) fs_set_register(w->p->set, c);
         else if (m->seated == FS_COMMON_SET) fs_common_slot_publish(c);
         else untold = 1;
@@ -145,19 +148,22 @@ static void wake_up(struct polling *w) {
     fs_lock_poller(p);
     p->sleepers = 0;
     fs_set_awake(p->set);
-    if (w->p->kernel[w->count].revents) fs_event_set_drain(p->set);
+    if (w->kernel[w->count].revents) fs_event_set_drain(p->set);
     fs_take_poller_hints(p);
     while (p->first) fs_member_deactivate(p->first); /* (each call looks at all that it names) */
     fs_unlock_poller(p);
 }
 
 static void spin(struct polling *w, int64_t until) {
-    struct fs_spun s = {.count = 0};
-    for (nfds_t i = 0; i < w->count && s.count < FS_SPUN; i++) {
+    struct fs_spun *s = fs_system.malloc(sizeof *s); /* (beyond the stack: a handler of the program may have little of it) */
+    if (!s) return;
+    s->count = 0;
+    for (nfds_t i = 0; i < w->count && s->count < FS_SPUN; i++) {
         struct fs_connection *c = on_ring(w, i);
-        if (c) fs_spun_add(&s, c, (unsigned short)w->fds[i].events);
+        if (c) fs_spun_add(s, c, (unsigned short)w->fds[i].events);
     }
-    if (s.count) fs_spin_on(&s, NULL, until, &w->spun);
+    if (s->count) fs_spin_on(s, NULL, until, &w->spun);
+    fs_system.free(s);
 }
 
 /* Whether to go on polling: 0: sleep. `rings`: how many of the descriptors are on the ring. A wait for one such connection polls as a receive on
@@ -241,31 +247,29 @@ static void part(struct fs_poller *p, struct fs_pollable *it, struct fs_member *
     pthread_mutex_unlock(&it->lock);
 }
 
-static int widen(struct fs_poller *p, nfds_t count) {
-    struct pollfd *kernel = fs_system.realloc(p->kernel, (count + 1) * sizeof *kernel);
-    if (kernel) p->kernel = kernel;
-    struct fs_member **named = kernel ? fs_system.realloc(p->named, (count + 1) * sizeof *named) : NULL;
-    if (!named) return 0;
-    p->named = named;
-    p->most = (uint32_t)count + 1;
-    return 1;
-}
-
 int fs_poller_poll(struct fs_poller *p, struct pollfd *fds, struct fs_pollable *const *its, nfds_t count, int64_t timeout,
                    const sigset_t *mask) {
-    if (count >= p->most && !widen(p, count)) return -ENOMEM;
-    struct polling w = {.p = p, .fds = fds, .its = its, .count = count, .mask = mask, .budget = -1, .cap = -1};
+    /* (Each call has memory of its own, since a handler may poll within the sleep; and little of the stack, which may be a handler's.) */
+    struct pollfd few_kernel[FEW + 1];
+    struct fs_member *few_named[FEW];
+    struct polling w = {.p = p, .fds = fds, .its = its, .kernel = few_kernel, .named = few_named, .count = count, .mask = mask,
+                        .budget = -1, .cap = -1};
+    if (count > FEW) {
+        if (!(w.kernel = fs_system.malloc((count + 1) * (sizeof *w.kernel + sizeof *w.named)))) return -ENOMEM;
+        w.named = (struct fs_member **)(void *)(w.kernel + count + 1);
+    }
     w.began = w.now = fs_now();
     w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
     int failed = 0;
     nfds_t joined = 0;
     note(p, &p->busy, 1);
     for (; joined < count && !failed; joined++)
-        if (its[joined] && !(p->named[joined] = join(p, its[joined], fds[joined].fd))) failed = -ENOMEM;
+        if (its[joined] && !(w.named[joined] = join(p, its[joined], fds[joined].fd))) failed = -ENOMEM;
     if (!failed) failed = wait_for_events(&w, timeout);
     note(p, &p->busy, 0);
     for (nfds_t i = 0; i < joined; i++)
-        if (its[i] && p->named[i]) part(p, its[i], p->named[i]);
+        if (its[i] && w.named[i]) part(p, its[i], w.named[i]);
+    if (count > FEW) fs_system.free(w.kernel);
     return failed;
 }
 

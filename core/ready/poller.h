@@ -101,9 +101,6 @@ struct fs_poller {
     uint64_t waits;       /* begun so far */
     int64_t asked;        /* when the kernel was asked, monotonic ns, */
     int answers;          /* and how often memory alone has answered since */
-    struct pollfd *kernel; /* a thread's: room for what it asks the kernel, */
-    struct fs_member **named; /* and its members among them, */
-    uint32_t most;         /* for so many */
     struct fs_spin_stats stats;
     int64_t quiet_since;  /* a loop's wait, which polls: when it began, monotonic ns; 0: there is none; */
     int64_t budget, spun; /* ns that it may poll, and has polled */

@@ -16,7 +16,7 @@
 #include "ready/shared_set.h"
 #include "ready/level.h"
 
-enum { BATCH = 32 };
+enum { FEW = 2, BATCH = 32 };
 #define COOL ((int64_t)1000000) /* ns after which a quiet member among busy ones is left to the event set */
 
 /* A member as it was when it was taken out of the list. */
@@ -152,10 +152,13 @@ void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose
     uint32_t left = p->hot;
     int64_t now = told->now ? told->now : left ? fs_now() : 0;
     int room = purpose == FS_ARM || told->adds ? INT32_MAX : told->max;
+    struct claim few[FEW], *claims = few; /* (the stack of a handler of the program may be small) */
+    int most = FEW;
+    if (left > FEW && (claims = fs_system.malloc(BATCH * sizeof *claims))) most = BATCH;
+    if (!claims) claims = few;
     while (left && told->count < room) {
-        struct claim claims[BATCH];
         int n = 0;
-        for (; left && p->first && n < BATCH && told->count + n < room; left--) n += take(p, &claims[n], told, purpose, now);
+        for (; left && p->first && n < most && told->count + n < room; left--) n += take(p, &claims[n], told, purpose, now);
         if (!p->first) left = 0;
         if (!n) continue;
         fs_unlock_poller(p);
@@ -164,6 +167,7 @@ void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose
         fs_lock_poller(p);
         for (int i = 0; i < n; i++) settle(&claims[i], told, purpose, now);
     }
+    if (claims != few) fs_system.free(claims);
 }
 
 /* Whether what the kernel tells of a parked member is an edge: not the FIN that the ring had before. */

@@ -66,29 +66,33 @@ static void hand_on(struct fs_pollable *it) {
 }
 
 void fs_common_take_hints(void) {
-    struct hinted hinted[FS_HINTS];
-    uint32_t places[FS_HINTS];
+    /* (Beyond the stack: a handler of the program may have little of it.) */
+    struct {
+        struct hinted hinted[FS_HINTS];
+        uint32_t places[FS_HINTS];
+    } *of = NULL;
     int count;
     for (int takes = 0; takes < 64; takes++) {
         int n = 0;
         pthread_mutex_lock(&lock);
-        count = set && fs_has_hints(set) ? fs_take_hints(set, places, FS_HINTS) : 0;
+        count = set && fs_has_hints(set) && (of || (of = fs_system.malloc(sizeof *of))) ? fs_take_hints(set, of->places, FS_HINTS) : 0;
         if (count) fs_reoffer_pages(set);
         for (int i = 0; i < count; i++) {
             /* (It leaves its place with this lock, before it ends.) */
-            struct fs_pollable *it = fs_slot_member(set, places[i]);
+            struct fs_pollable *it = fs_slot_member(set, of->places[i]);
             struct fs_connection *c = it ? fs_load_relaxed(&it->c) : NULL;
-            hinted[n].it = it;
-            if (c && fs_call_enter(c, &hinted[n].call)) n++;
+            of->hinted[n].it = it;
+            if (c && fs_call_enter(c, &of->hinted[n].call)) n++;
         }
         pthread_mutex_unlock(&lock);
-        if (!count) return;
+        if (!count) break;
         while (n-- > 0) {
-            struct fs_connection *c = hinted[n].call.connection;
-            hand_on(hinted[n].it);
-            fs_end_poller_call(c, &hinted[n].call);
+            struct fs_connection *c = of->hinted[n].call.connection;
+            hand_on(of->hinted[n].it);
+            fs_end_poller_call(c, &of->hinted[n].call);
         }
     }
+    fs_system.free(of);
 }
 
 void fs_common_sleep(void) {

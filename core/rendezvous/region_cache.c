@@ -28,7 +28,7 @@ void fs_set_memory_cap(int64_t bytes) { cap = bytes; }
 
 /* Returns the bytes of a region that are in memory, in whichever process they were touched; the whole size if the kernel cannot say. */
 static size_t committed(const struct fs_region_ref *region_ref) {
-    unsigned char pages[1024];
+    unsigned char pages[256];
     size_t found = 0, page = (size_t)fs_system.sysconf(_SC_PAGESIZE), step = sizeof pages * page;
     for (size_t at = 0; at < region_ref->size; at += step) {
         size_t length = FS_MIN(region_ref->size - at, step), count = (length + page - 1) / page;

@@ -2,7 +2,7 @@
 #ifndef FASTSOCK_SEND_RING_H
 #define FASTSOCK_SEND_RING_H
 
-#include "os/copy.h"
+#include "os/pieces.h"
 #include "ring/stream_end.h"
 #include "ring/ring.h"
 
@@ -134,12 +134,13 @@ static inline int fs_overflow_is_open(const struct fs_ring_pair *ring, const str
 }
 
 /* Combining: appends as much as fits to the open descriptor. Returns the bytes added; 0 if none is open or it was claimed. */
-static inline uint32_t fs_append(struct fs_ring_pair *ring, struct fs_sender *sender, const char *data, uint32_t length) {
+static inline __attribute__((always_inline)) uint32_t fs_append(struct fs_ring_pair *ring, struct fs_sender *sender, struct fs_source from,
+                                                               uint32_t length) {
     uint32_t number = fs_load_own32(&sender->posted) - 1, old = sender->open_length;
     uint64_t cap = fs_open_capacity(ring, sender);
     if (cap <= old) return 0;
     if (length > cap - old) length = (uint32_t)(cap - old);
-    fs_copy(ring->tx_arena + fs_payload_offset(ring, sender->open_at) + old, data, length);
+    fs_copy_from(ring->tx_arena + fs_payload_offset(ring, sender->open_at) + old, from, length);
     struct fs_descriptor *d = fs_descriptor_at(ring, ring->tx, number);
     /* SYNC: payload visible - pairs with fs_read_descriptor. Fails if the receiver claimed the descriptor. */
     if (!fs_cas64(&d->commit, FS_COMMIT(number + 1, old, FS_DATA, FS_OPEN),
@@ -167,15 +168,16 @@ static inline void fs_seal(struct fs_ring_pair *ring, struct fs_sender *sender) 
     sender->is_open = 0;
 }
 
-/* Posts the first bytes of `data`, at most one descriptor's worth. Returns the bytes posted, 0 without credit or room, or FS_VIOLATION.
+/* Posts the first of `length` bytes, at most one descriptor's worth. Returns the bytes posted, 0 without credit or room, or FS_VIOLATION.
  * The caller then asks fs_peer_doorbell. `combine`: this send is small enough and may be combined. */
-static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sender, const char *data, size_t length, int combine) {
+static inline __attribute__((always_inline)) int64_t fs_post_from(struct fs_ring_pair *ring, struct fs_sender *sender,
+                                                                  struct fs_source from, size_t length, int combine) {
     /* The last quarter of the window is always combined: where TCP would buffer a burst of small sends, the ring must not block after w
      * of them. Nothing is delayed, since a starved receiver claims the open descriptor. */
     if (fs_in_flight(sender) >= ring->combine_from) combine = 1;
     if (sender->is_open) {
         if (combine || (fs_in_overflow(ring, sender->open_at) && sender->overflow_use != FS_OVERFLOW_LATER)) {
-            uint32_t added = fs_append(ring, sender, data, length < ring->chunk ? (uint32_t)length : ring->chunk);
+            uint32_t added = fs_append(ring, sender, from, length < ring->chunk ? (uint32_t)length : ring->chunk);
             if (added) return added;
         }
         fs_seal(ring, sender);
@@ -200,7 +202,7 @@ static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sende
         uint32_t most = in_overflow ? fs_overflow_room(ring, sender) : granted;
         if (part > most) part = most;
         uint32_t offset = fs_payload_offset(ring, at);
-        fs_copy(ring->tx_arena + offset, data, part);
+        fs_copy_from(ring->tx_arena + offset, from, part);
         d->offset = offset;
         state = FS_SEALED;
         if (in_overflow) sender->overflows[(at - ring->arena) / FS_OVERFLOW_SIZE] = number + 1;
@@ -211,7 +213,7 @@ static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sende
             sender->open_length = part;
         }
     } else {
-        fs_copy(d->inlined, data, part);
+        fs_copy_from(d->inlined, from, part);
     }
     sender->ends[number & ring->mask] = sender->head;
     /* SYNC: consumed - the receiving threads' reads of the other arena happen before this ACK is sent. */
@@ -229,6 +231,11 @@ static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sende
     fs_count(&ring->count.messages_sent, 1);
     fs_count(&ring->count.bytes_sent, part);
     return part;
+}
+
+/* The same for one buffer. */
+static inline int64_t fs_post(struct fs_ring_pair *ring, struct fs_sender *sender, const char *data, size_t length, int combine) {
+    return fs_post_from(ring, sender, (struct fs_source){.data = data}, length, combine);
 }
 
 /* Packet FIN (FS_FIN, FS_RESET or FS_BACK). Needs no credit. */

@@ -33,7 +33,7 @@ static uint32_t word_at(const char *info, int offset) {
 }
 
 int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
-    char info[512];
+    char info[TCPI_NEEDED]; /* (the kernel writes as much as there is room for) */
     socklen_t length = sizeof info;
     if (fs_system.getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0 || length < TCPI_NEEDED) return 0;
     *state = info[0];
@@ -67,7 +67,7 @@ struct diag {
     } request;
     union {
         struct nlmsghdr header;
-        char space[1024];
+        char space[256]; /* (of a longer one the beginning) */
     } answer;
 };
 

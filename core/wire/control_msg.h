@@ -30,11 +30,20 @@ FS_ASSERT_OFFSET(fs_control_msg, version, 8);
 FS_ASSERT_OFFSET(fs_control_msg, side, 12);
 FS_ASSERT_OFFSET(fs_control_msg, id, 16);
 
+enum { FS_CONTROL_NAME_SIZE = 13 + 16 };
+
+/* Writes FS_CONTROL_NAME_SIZE bytes, as FS_CONTROL_NAME has them. (A send may come here, and snprintf takes much of its thread's stack.) */
+static inline void fs_control_name(char *name, uint64_t token) {
+    memcpy(name, "fastsock/ask/", 13);
+    for (int i = 0; i < 16; i++) name[13 + i] = "0123456789abcdef"[token >> (60 - 4 * i) & 15];
+}
+
 /* Fills in the address of the control socket with this token. Returns its size. */
 static inline socklen_t fs_control_address(struct sockaddr_un *address, uint64_t token) {
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, FS_CONTROL_NAME, (unsigned long long)token);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    address->sun_family = AF_UNIX;
+    address->sun_path[0] = 0;
+    fs_control_name(address->sun_path + 1, token);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + FS_CONTROL_NAME_SIZE);
 }
 
 static inline struct cmsghdr *fs_put_cmsg(struct msghdr *message, struct cmsghdr *c, int type, const void *data, size_t n) {

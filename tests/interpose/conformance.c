@@ -87,6 +87,7 @@ static const struct {
     {"ways", ways}, {"standard", standard}, {"requests", requests}, {"given_again", given_again},
     {"early_registered", early_registered}, {"early_instances", early_instances}, {"early_connects", early_connects}, {"early_shut", early_shut},
     {"early_urgent", early_urgent}, {"early_threads", early_threads}, {"early_closed", early_closed}, {"early_forked", early_forked},
+    {"nothing", nothing}, {"tells_left", tells_left}, {"odd_files", odd_files}, {"odd_times", odd_times},
 };
 
 int main(int count, char **names) {

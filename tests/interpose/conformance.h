@@ -123,5 +123,9 @@ void early_urgent(int a, int b);
 void early_threads(int a, int b);
 void early_closed(int a, int b);
 void early_forked(int a, int b);
+void nothing(int a, int b);
+void tells_left(int a, int b);
+void odd_files(int a, int b);
+void odd_times(int a, int b);
 
 #endif

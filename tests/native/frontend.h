@@ -15,6 +15,7 @@
 #include "control/page_offers.h"
 #include "control/control_thread.h"
 #include "conn/side_lock.h"
+#include "events/spin_budget.h"
 #include "process/atfork.h"
 #include "process/conn_table.h"
 #include "process/holder_count.h"
@@ -297,6 +298,7 @@ static inline long many_processors(int name) { return name == _SC_NPROCESSORS_ON
 static inline void have_processors_to_spare(void) {
     fs_system.sched_getaffinity = some_processors; /* of this process, */
     fs_system.sysconf = many_processors;           /* and of the host, on which fewer threads want to run */
+    fs_count_processors();
 }
 
 #endif

@@ -227,7 +227,7 @@ static int64_t try_to_send(struct worker *me, uint64_t position, size_t length) 
     if (locked) enter(me->end);
     int64_t part;
     if (blocks && may_block(me->end)) {
-        part = fs_send_asleep(c, data, length, MSG_NOSIGNAL);
+        part = fs_send_asleep(c, &(struct iovec){(void *)data, length}, 0, length, MSG_NOSIGNAL);
         if (part > 0) fs_add_sc(&the->steps[SENT_ASLEEP], 1);
     } else if (the->urgent && one_in(&me->random, 64) && fs_is_attached(c)) {
         part = fs_try_send(c, data, length, MSG_NOSIGNAL | MSG_OOB);

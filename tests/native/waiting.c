@@ -96,7 +96,7 @@ static void run_blocking(void) {
         struct fs_call call;
         for (int i = 0; i < 2 && begin_call(&ends[1], &call); i++) {
             enter(&ends[0]);
-            int64_t sent = fs_send_asleep(&ends[0].c, "x", 1, MSG_NOSIGNAL);
+            int64_t sent = fs_send_asleep(&ends[0].c, &(struct iovec){"x", 1}, 0, 1, MSG_NOSIGNAL);
             leave();
             enter(&ends[1]);
             int64_t got = i ? fs_receive_asleep(&ends[1].c, &byte, 1, MSG_DONTWAIT, 0)
