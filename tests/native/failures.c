@@ -341,6 +341,7 @@ static void check_all_are_made(void) {
         CALL_sendto,                            /* to who looks from outside */
         CALL_kill, CALL_pidfd_open, CALL_stat, CALL_tgkill, /* about forked holders */
         CALL_pthread_atfork,                    /* by a front end that forks */
+        CALL_sysconf,                           /* when a process begins */
         CALL_madvise, CALL_munmap, CALL_mprotect, CALL_munlock, /* of a region that the core has made */
         CALL_mincore,                           /* beyond the memory cap */
         CALL_fstatfs, CALL_statx,               /* of one that came, and of an eventfd that did */
