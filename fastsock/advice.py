@@ -69,7 +69,7 @@ ADVICE = MappingProxyType(
         ),
         Reason.DETACHED: (
             "Nothing to do: the connection became a standard stream (a subprocess), is signalled by SIGIO, or fileno() "
-            "was asked of asyncio's transport."
+            "was asked of a transport whose loop fastsock does not serve."
         ),
         Reason.BACK: (
             "Nothing to do: a subprocess, or code that calls the kernel past the C library, uses the descriptor, or no "

@@ -158,7 +158,7 @@ struct ip_socket *ip_new_socket(void) {
     ip_store_relaxed(&s->thing.kind, IP_SOCKET);
     ip_store_relaxed(&s->nonblocking, 0);
     fs_conn_init(ip_conn(s));
-    s->opened = s->driven = s->owes_error = s->shut = 0;
+    s->opened = s->driven = s->waited_past = s->owes_error = s->shut = 0;
     s->registered.in = NULL;
     return s;
 }

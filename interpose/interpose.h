@@ -73,7 +73,8 @@ struct ip_socket {
     int shut;              /* while it was early: 1: for receiving, 2: for sending. With the lock */
     struct ip_registration registered;
     int owes_error;        /* the next call is told of an error that the core keeps. With the lock */
-    int driven;            /* the transport of an event loop has taken it over (loop_driven.c) */
+    int driven;            /* the transport of an event loop has taken it over (loop_driven.c), */
+    int waited_past;       /* and an epoll instance that is none of ours has it */
     struct ip_socket *next; /* that nobody has */
 };
 

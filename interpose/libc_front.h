@@ -99,6 +99,11 @@ void fs_libc_end(struct fs_connection *c);
 /* Keeps it on kernel TCP, if it is not on the ring yet. */
 void fs_libc_decide(struct fs_connection *c, int reason);
 
+/* Nobody drives it any more: calls on its number are served from now on, those of the loop's own transport among them. The hooks are those of
+ * its step. 0, or -errno: it is driven as before, as somebody waits for it past this front end, or for want of resources; -ENOTCONN: it has no
+ * place in the loop any more. */
+int fs_libc_hand_over(struct fs_connection *c, const struct fs_attach_hooks *hooks);
+
 /* Resets it, as the ring is broken (FS_VIOLATED), and reports why. */
 void fs_libc_reset(struct fs_connection *c);
 
