@@ -22,11 +22,13 @@ RUN, STATS, REPORT = f"{PREFIX}RUN", f"{PREFIX}RUN_STATS", f"{PREFIX}RUN_REPORT"
 """Set by `fastsock run` and `fastsock doctor` for the programs that they start: see `fastsock._startup`."""
 TOLD = f"{PREFIX}RUN_TOLD"
 """Set when the command line has warned of unknown FASTSOCK_* variables. Child processes do not warn again."""
+FOREIGN = f"{PREFIX}RUN_FOREIGN"
+"""The settings for interpreters that cannot import the package: the library serves them alone (fastsock/_startup)."""
 SETTINGS, LIBRARY_STATS = f"{PREFIX}RUN_SETTINGS", f"{PREFIX}RUN_LIBRARY_STATS"
 """Set by `fastsock run` for programs that are not Python: see `fastsock.launch`."""
 IGNORED = f"{PREFIX}RUN_IGNORED"
 """Set by `bin/fastsock` for the command line: which signals its parent has left ignored. See `fastsock.launch`."""
-OTHERS = {RUN, STATS, REPORT, TOLD, SETTINGS, LIBRARY_STATS, IGNORED, f"{PREFIX}DEBUG"}
+OTHERS = {RUN, STATS, REPORT, TOLD, SETTINGS, LIBRARY_STATS, IGNORED, FOREIGN, f"{PREFIX}DEBUG"}
 """FASTSOCK_* variables that are not settings. DEBUG is read when fastsock is built."""
 
 SEEK_SECONDS = 2.0

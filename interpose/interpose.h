@@ -239,6 +239,12 @@ static inline void ip_before_clone(uint64_t flags) {
 /* The program is about to filter its system calls (seccomp(2)). */
 void ip_before_filter(void);
 
+/* The environment for a program that is about to be started: without this library, if that cannot have it. `file` may be a name on the PATH.
+ * ip_forget_environment follows if the program was not started, or is another process. */
+struct ip_own_environment { void *memory; size_t size; };
+char *const *ip_environment_for(const char *file, char *const *environment, struct ip_own_environment *own);
+void ip_forget_environment(struct ip_own_environment *own);
+
 long ip_fork_by_number(long number, const long a[6]); /* the call is one that forks */
 
 /* ---- calls on a connection -------------------------------------------------------------------------------------------- */
@@ -368,6 +374,7 @@ extern struct ip_settings ip_settings;
 
 void ip_read_settings(const char *text); /* as FASTSOCK_RUN_SETTINGS has them */
 const char *ip_given_settings(void); /* for a process that the library was preloaded in; NULL: it is not to be served */
+void ip_keep_statistics(const char *file); /* those of this process; NULL: none */
 void ip_write_statistics(void);
 
 /* ---- the report for `fastsock doctor` (report.c). These do nothing if nobody watches -------------------------------------- */

@@ -90,6 +90,12 @@ static int is_python(void) {
     return strncmp(name ? name + 1 : path, "python", 6) == 0;
 }
 
+void ip_keep_statistics(const char *file) {
+    if (!file || strlen(file) >= sizeof statistics) return;
+    statistics_of = getpid();
+    strcpy(statistics, file);
+}
+
 const char *ip_given_settings(void) {
     const char *text = getenv("FASTSOCK_RUN_SETTINGS"), *file = getenv("FASTSOCK_RUN_LIBRARY_STATS");
     if (!text || !number(text, "enabled") || is_python()) return NULL;

@@ -279,4 +279,6 @@ cdef extern from "libc_front.h" nogil:
     bint fs_libc_leave(fs_connection *, int *unread)
     void fs_libc_decide(fs_connection *, int reason)
     void fs_libc_reset(fs_connection *)
+    enum: FS_PROGRAM_STATIC, FS_PROGRAM_GO, FS_PROGRAM_FOREIGN, FS_PROGRAM_MUSL, FS_PROGRAM_SANITIZED
+    int fs_libc_program_kind(int fd)
     fs_connection *fs_libc_look(int fd)

@@ -22,7 +22,7 @@ import attrs
 
 from fastsock import _startup, config, launch
 from fastsock.advice import advice_for, refused_by
-from fastsock.path_events import Reason
+from fastsock.path_events import DISABLED, Reason
 from fastsock.tools import checks, introspection
 from fastsock.tools.peers import Peers
 
@@ -122,12 +122,12 @@ def _watch(command: Sequence[str], directory: str, python: Sequence[str]) -> Wat
         os.chmod(directory, 0o1733)  # servers that root starts become other users, and report too
     ignored = launch.take_ignored()
     signals = functools.partial(launch.give_signals_back, ignored)
-    environment = {**_startup.environment(os.environ), _startup.REPORT: directory}
+    environment = {**_startup.environment(os.environ, settings), _startup.REPORT: directory}
     began = time.monotonic()
     try:
         native = launch.find(command[0])
         if native is not None:
-            environment = launch.environment(environment, settings, None)
+            environment = launch.environment(environment, settings, None, native.harmed)
             if native.refused:
                 print(f"fastsock: {command[0]} stays on kernel TCP: {native.refused}", file=sys.stderr, flush=True)
             program = subprocess.Popen(
@@ -308,6 +308,12 @@ EVENT_ADVICE = {
 }
 
 
+UNLOADED = (
+    "No process of the program loaded fastsock. If it starts Python with -I, -E or -S, remove these or call "
+    "fastsock.patch() in the program. Static, setuid and Go programs, and those of musl, cannot use it."
+)
+
+
 def report(watched: Watched, command: Sequence[str]) -> str:
     """Returns the report as text."""
     said = [
@@ -323,14 +329,8 @@ def report(watched: Watched, command: Sequence[str]) -> str:
     if watched.origins:
         said.append("settings: " + ", ".join(f"{name} ({origin})" for name, origin in watched.origins.items()))
     if not watched.processes:
-        said.append(
-            textwrap.fill(
-                "No process of the program loaded fastsock. If it starts Python with -I, -E or -S, remove these or "
-                "call fastsock.patch() in the program. If it uses another interpreter, install fastsock there. Static, "
-                "setuid and Go programs cannot use it.",
-                80,
-            )
-        )
+        why = "Fastsock is off: " + advice_for(DISABLED) if not config.from_environment().enabled else UNLOADED
+        said.append(textwrap.fill(why, 80))
     said.append(f"\nmoved to the ring: {_ends(len(watched.moved))}")
     said += _listed(watched.moved)
     said.append(f"stayed on kernel TCP: {_ends(sum(watched.stayed.values()))}")
