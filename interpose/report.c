@@ -62,8 +62,11 @@ static void report(struct ip_socket *s, const char *event, const char *name, con
 void ip_report(struct ip_socket *s, const char *event, const char *name, const char *value) { report(s, event, name, value, NULL); }
 
 void ip_report_error(struct ip_socket *s, const char *event, int failed) {
-    char text[32];
+    char text[64];
     snprintf(text, sizeof text, "errno %d", -failed);
+    if (failed == -EAGAIN || failed == -EMFILE) strcpy(text, "no descriptor is free (ulimit -n)"); /* (EAGAIN: in the reserved range) */
+    if (failed == -ENFILE) strcpy(text, "no descriptor is free on this host (fs.file-max)");
+    if (failed == -ENOMEM) strcpy(text, "out of memory");
     ip_report(s, event, "error", text);
 }
 

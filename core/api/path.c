@@ -169,6 +169,9 @@ int fs_option_set(struct fs_connection *c, int level, int option) {
                (fs_is_searching(&fs_whole_of(c)->path) || fs_is_attached(c))) {
         uint32_t now = (uint32_t)fs_option(fd, SOL_SOCKET, option);
         return fs_set_buffer_limits(c, option == SO_RCVBUF ? now : c->receive_limit, option == SO_SNDBUF ? now : c->send_limit);
+    } else if (level == IPPROTO_TCP && option == TCP_CORK) {
+        struct fs_path *path = &fs_whole_of(c)->path;
+        if (fs_is_searching(path) && path->reason == FS_REASON_OPTION && !fs_is_corked(fd)) path->next = fs_operations(path) + 1;
     } else if (level == IPPROTO_TCP && option == TCP_NODELAY) {
         fs_store_relaxed(&c->nodelay, fs_option(fd, level, option) != 0);
     }
