@@ -83,14 +83,11 @@ def program(pid: int | None) -> Peer | None:
     try:
         executable = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
         maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-        below_run = b"\0FASTSOCK_RUN=1\0" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
-    # The library does nothing in an interpreter below `fastsock run` (interpose/settings.c).
-    library = "/fastsock/libfastsock.so" in maps and not (below_run and executable.startswith("python"))
     return Peer(
         pid=pid,
         command=introspection.command_of(pid),
         python=executable.startswith(("python", "pypy")) or "/libpython" in maps,
-        fastsock=library or "/fastsock/_native/_core." in maps,
+        fastsock=bool(introspection.has_fastsock(pid)),
     )
