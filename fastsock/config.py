@@ -83,7 +83,7 @@ def _networks(value: Any, name: str) -> tuple[Network, ...]:
 
 
 MOST_USERS = 64
-"""Users that `trust` may name (core/control/trust.h)."""
+"""Users that `trust` may name (core/include/fastsock_types.h)."""
 
 
 class Trust(str):
@@ -247,7 +247,7 @@ class Settings:
 
     def limits(self) -> tuple[bytes, bytes, bytes, bytes]:
         """Returns ports_allowed, ports_excluded, addresses_allowed and addresses_excluded as arrays of C structures
-        (core/rendezvous/eligibility.h). IPv4 networks are mapped into ::ffff:0:0/96."""
+        (core/include/fastsock_types.h). IPv4 networks are mapped into ::ffff:0:0/96."""
         import struct
 
         def ports(ranges: tuple[PortRange, ...]) -> bytes:

@@ -137,10 +137,20 @@ HARMED = {libc_front.FOREIGN, libc_front.MUSL, libc_front.SANITIZED}
 def _refusal(path: str, file: BinaryIO) -> tuple[str, bool]:
     """Returns why a program cannot use fastsock, or "", and whether LD_PRELOAD harms it."""
     kind = libc_front.program_kind(file.fileno())
-    status = os.stat(path)
-    if status.st_mode & (stat.S_ISUID | stat.S_ISGID) or "security.capability" in _attributes(path):
+    if _changes_user(path):
         return "it is setuid or has capabilities, so the loader ignores LD_PRELOAD", kind in HARMED
     return REFUSALS.get(kind, ""), kind in HARMED
+
+
+def _changes_user(path: str) -> bool:
+    """Returns true if the program gets other rights than this process has, so that the loader trusts its environment less
+    (AT_SECURE of getauxval(3)). Root's own setuid programs get none when root starts them."""
+    status = os.stat(path)
+    if status.st_mode & stat.S_ISUID and status.st_uid != os.getuid():
+        return True
+    if status.st_mode & stat.S_ISGID and status.st_gid != os.getgid():
+        return True
+    return os.getuid() != 0 and "security.capability" in _attributes(path)
 
 
 def _attributes(path: str) -> list[str]:

@@ -31,8 +31,6 @@ int fs_note_ended_alone(struct fs_connection *c);
 /* Ends with the last call inside, which may be the caller's: see fs_call_exit. Returns 0 if it had ended. */
 int fs_note_closing(struct fs_connection *c);
 
-/* A loop's transport keeps the memory outside of calls. Returns 0 if the memory may be freed already. */
-
 /* Returns true if the connection has ended: a hint, if threads run in parallel. */
 static inline int fs_has_ended(const struct fs_connection *c) { return (fs_load_own32(&c->is.life) & FS_ENDED) != 0; }
 

@@ -148,7 +148,7 @@ def _watch(command: Sequence[str], directory: str, python: Sequence[str]) -> Wat
     peers = Peers()
     try:
         while program.poll() is None:
-            pids = {int(path.stem) for path in Path(directory).glob("*.jsonl")}
+            pids = set(_files(directory))
             processes = _query(peers, pids)
             for process in processes:
                 for connection in process.connections if process.pid in pids else ():
@@ -161,7 +161,10 @@ def _watch(command: Sequence[str], directory: str, python: Sequence[str]) -> Wat
         for number, handler in before.items():
             signal.signal(number, handler)
     seconds = time.monotonic() - began
-    records = {int(path.stem): _lines(path) for path in sorted(Path(directory).glob("*.jsonl"))}
+    records = {
+        pid: sorted((line for path in paths for line in _lines(path)), key=lambda line: float(line["time"]))
+        for pid, paths in sorted(_files(directory).items())
+    }
     status = program.returncode if program.returncode >= 0 else 128 - program.returncode
     return _judged(records, seen, peers, status, seconds)
 
@@ -175,6 +178,14 @@ def _query(peers: Peers, pids: set[int]) -> list[introspection.Process]:
     with suppress(OSError):
         peers.look(pids, processes)
     return processes
+
+
+def _files(directory: str) -> dict[int, list[Path]]:
+    """Returns the reports by process: one for each user that a process has been ("PID-USER.jsonl")."""
+    found: dict[int, list[Path]] = defaultdict(list)
+    for path in Path(directory).glob("*-*.jsonl"):
+        found[int(path.stem.partition("-")[0])].append(path)
+    return found
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -282,7 +293,7 @@ def _with_peer(reason: str, end: dict[str, Any], peers: Peers) -> dict[str, Any]
         peer = peers.of(end["local"], end["peer"])
     except OSError:
         peer = None
-    return {**end, "program": str(peer) if peer else "", "advice": advice_for(reason, peer)}
+    return {**end, "program": str(peer) if peer else "", "advice": advice_for(reason, peer, peers.user_of(end["local"], end["peer"]))}
 
 
 EVENTS = {

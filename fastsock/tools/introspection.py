@@ -255,19 +255,21 @@ class _Kernel:
     state: int
     send_queue: int
     receive_queue: int
+    user: int = 0
 
 
-def kernel_connections(listening: bool = False) -> dict[int, _Kernel]:
-    """Returns the TCP sockets of this network namespace by inode: the listening ones, or the others."""
+def kernel_connections(listening: bool = False, of: int | None = None) -> dict[int, _Kernel]:
+    """Returns the TCP sockets by inode: the listening ones, or the others. They are those of this network namespace, or of
+    that of the process `of`."""
     found = {}
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in _lines(table):
+    for table in ("tcp", "tcp6"):
+        for line in _lines(f"/proc/{'self' if of is None else of}/net/{table}"):
             words = line.split()
             state = int(words[3], 16)
             if (state == 10) != listening:
                 continue
             send, receive = (int(word, 16) for word in words[4].split(":"))
-            found[int(words[9])] = _Kernel(address(words[1]), address(words[2]), state, send, receive)
+            found[int(words[9])] = _Kernel(address(words[1]), address(words[2]), state, send, receive, int(words[7]))
     return found
 
 

@@ -73,6 +73,9 @@ def built(kind: str, folder: Path) -> Path:
     if shutil.which(words[0]) is None or subprocess.run([*words, source, "-o", program], capture_output=True).returncode:
         pytest.skip(f"cannot be built here: {' '.join(words)}")
     if kind.startswith("setuid"):
+        if os.geteuid() != 0:
+            pytest.skip("needs root, to make a program of another user's")
+        os.chown(program, 65534, -1)
         program.chmod(0o4755)
     script = folder / "program.script"
     script.write_text(f"#!{program}\n")
@@ -98,6 +101,13 @@ def test_a_program_runs_that_another_one_starts(kind: str, tmp_path: Path) -> No
         done = ended([*RUN, *words(program)])
         times = 4 if way.startswith("execl") else 1
         assert (way, done.stdout, done.stderr) == (way, "runs\n" * times, "")
+
+
+def test_a_setuid_program_that_changes_no_user_is_served(tmp_path: Path) -> None:
+    """Such as su, started by root."""
+    program = built("glibc", tmp_path)
+    program.chmod(0o4755)
+    assert ended([*RUN, program]).stderr == ""
 
 
 def test_the_environment_keeps_the_libraries_of_others(tmp_path: Path) -> None:
