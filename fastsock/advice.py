@@ -126,20 +126,20 @@ def refused_by(reason: str) -> str:
 
 
 def advice_for(reason: str, peer: Peer | None = None, user: str = "") -> str:
-    """Returns what the user can do about this reason, or that there is nothing to do. `user`: whose the other end is, if it
-    is another user's."""
+    """Returns what the user can do about this reason, or that there is nothing to do. `user`: whose the other end is,
+    if that is another user."""
     own = ADVICE.get(reason, "This version of fastsock does not know the reason: use one version in all processes.")
     if user and (reason in UNANSWERED or reason == Reason.UNTRUSTED) and (peer is None or peer.fastsock):
         return (
-            f"The other end{f', {peer},' if peer else ''} belongs to the user {user}. If it is under `fastsock run`, name "
-            f"each end's user at the other end: FASTSOCK_TRUST=user,{user} here, and this end's user there."
+            f"The other end{f', {peer},' if peer else ''} belongs to the user {user}. If it is under `fastsock run`, "
+            f"name each end's user at the other end: FASTSOCK_TRUST=user,{user} here, and this end's user there."
         )
     if peer is None:
         return own
     if peer.elsewhere:
         return (
-            f"The other end, {peer}, is on this host, in another network namespace: such connections are not served yet. "
-            "Let both share one network (--network container:..., one pod), and connect to loopback."
+            f"The other end, {peer}, is on this host, in another network namespace: such connections are not served "
+            "yet. Let both share one network (--network container:..., one pod), and connect to loopback."
         )
     if not peer.fastsock and not peer.python:
         return (

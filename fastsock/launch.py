@@ -143,8 +143,8 @@ def _refusal(path: str, file: BinaryIO) -> tuple[str, bool]:
 
 
 def _changes_user(path: str) -> bool:
-    """Returns true if the program gets other rights than this process has, so that the loader trusts its environment less
-    (AT_SECURE of getauxval(3)). Root's own setuid programs get none when root starts them."""
+    """Returns true if the program gets other rights than this process has, so that the loader trusts its environment
+    less (AT_SECURE of getauxval(3)). Root's own setuid programs get none when root starts them."""
     status = os.stat(path)
     if status.st_mode & stat.S_ISUID and status.st_uid != os.getuid():
         return True

@@ -293,7 +293,11 @@ def _with_peer(reason: str, end: dict[str, Any], peers: Peers) -> dict[str, Any]
         peer = peers.of(end["local"], end["peer"])
     except OSError:
         peer = None
-    return {**end, "program": str(peer) if peer else "", "advice": advice_for(reason, peer, peers.user_of(end["local"], end["peer"]))}
+    return {
+        **end,
+        "program": str(peer) if peer else "",
+        "advice": advice_for(reason, peer, peers.user_of(end["local"], end["peer"])),
+    }
 
 
 EVENTS = {

@@ -1,8 +1,8 @@
 """Queries the fastsock processes of this user. Their connection threads answer (layouts: introspection.h).
 
 A process is found by the abstract socket name of its connection thread. So it must share this network namespace, and
-must have published a name or moved a connection before; `unmet` finds the others. Addresses, command lines and queues of kernel TCP come from
-/proc. Processes that do not answer within `PATIENCE`, such as stopped ones, are left out.
+must have published a name or moved a connection before; `unmet` finds the others. Addresses, command lines and queues
+of kernel TCP come from /proc. Processes that do not answer within `PATIENCE`, such as stopped ones, are left out.
 """
 
 from __future__ import annotations
@@ -259,8 +259,8 @@ class _Kernel:
 
 
 def kernel_connections(listening: bool = False, of: int | None = None) -> dict[int, _Kernel]:
-    """Returns the TCP sockets by inode: the listening ones, or the others. They are those of this network namespace, or of
-    that of the process `of`."""
+    """Returns the TCP sockets by inode: the listening ones, or the others. They are those of this network namespace, or
+    of that of the process `of`."""
     found = {}
     for table in ("tcp", "tcp6"):
         for line in _lines(f"/proc/{'self' if of is None else of}/net/{table}"):
@@ -309,15 +309,15 @@ def _loaded(pid: int) -> tuple[bool | None, bool]:
         return None, False
     if "/fastsock/_native/_core." in maps:
         return True, below_run
-    # Below `fastsock run` the library does nothing in an interpreter that it was preloaded in (interpose/settings.c), but
-    # in one that cannot have the package: sitecustomize puts it in place with ctypes.
+    # Below `fastsock run` the library does nothing in an interpreter that it was preloaded in (interpose/settings.c),
+    # but in one that cannot have the package: sitecustomize puts it in place with ctypes.
     has = "/fastsock/libfastsock.so" in maps and (not (below_run and python) or "/_ctypes." in maps)
     return has, has and (below_run or not python)
 
 
 def unmet(pids: set[int] | None = None) -> list[Process]:
-    """Returns the processes of this user (only those in `pids`, if given) that `fastsock run` serves and that have met no
-    peer yet. They have no connection thread, so they answer no query: /proc shows them and their connections."""
+    """Returns the processes of this user (only those in `pids`, if given) that `fastsock run` serves and that have met
+    no peer yet. They have no connection thread, so they answer no query: /proc shows them and their connections."""
     kernel = kernel_connections()
     threads = {int(inode) for inode in _threads().values()}
     found = []

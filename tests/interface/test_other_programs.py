@@ -1,5 +1,5 @@
-"""Programs below `fastsock run` that cannot have the library, or not the package: they run, are told so once at most, and so do those that start
-them."""
+"""Programs below `fastsock run` that cannot have the library, or not the package: they run, and are told so once at
+most. So do those that are started by others."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ int main(int argc, char **argv) {
     char *arguments[] = {argv[1], NULL};
     pid_t child;
     int status;
-    if (posix_spawn(&child, argv[1], NULL, NULL, arguments, environ) || waitpid(child, &status, 0) < 0 || status) return 1;
-    if (posix_spawnp(&child, argv[1], NULL, NULL, arguments, environ) || waitpid(child, &status, 0) < 0 || status) return 2;
+    if (posix_spawn(&child, argv[1], NULL, NULL, arguments, environ)) return 1;
+    if (waitpid(child, &status, 0) < 0 || status) return 1;
+    if (posix_spawnp(&child, argv[1], NULL, NULL, arguments, environ)) return 2;
+    if (waitpid(child, &status, 0) < 0 || status) return 2;
     if (!(child = vfork())) { execvp(argv[1], arguments); _exit(127); }
     if (waitpid(child, &status, 0) < 0 || status) return 3;
     execl("/nothing", "nothing", (char *)0); /* one that fails first */
@@ -70,7 +72,10 @@ def built(kind: str, folder: Path) -> Path:
     words, _ = BUILDS[kind]
     source, program = folder / "program.c", folder / "program"
     source.write_text(HELLO)
-    if shutil.which(words[0]) is None or subprocess.run([*words, source, "-o", program], capture_output=True).returncode:
+    if (
+        shutil.which(words[0]) is None
+        or subprocess.run([*words, source, "-o", program], check=False, capture_output=True).returncode
+    ):
         pytest.skip(f"cannot be built here: {' '.join(words)}")
     if kind.startswith("setuid"):
         if os.geteuid() != 0:
@@ -113,7 +118,9 @@ def test_a_setuid_program_that_changes_no_user_is_served(tmp_path: Path) -> None
 def test_the_environment_keeps_the_libraries_of_others(tmp_path: Path) -> None:
     """Of a program that cannot have ours; and a sanitizer's stays first."""
     source, show = tmp_path / "show.c", tmp_path / "show"
-    source.write_text('#include <stdio.h>\n#include <stdlib.h>\nint main(void) { puts(getenv("LD_PRELOAD")); return 0; }\n')
+    source.write_text(
+        '#include <stdio.h>\n#include <stdlib.h>\nint main(void) { puts(getenv("LD_PRELOAD")); return 0; }\n'
+    )
     if shutil.which("musl-gcc") is None:
         pytest.skip("no musl-gcc")
     subprocess.run(["musl-gcc", "-w", source, "-o", show], check=True, timeout=60)

@@ -8,7 +8,19 @@ from socket import IPPROTO_TCP, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
 
 import pytest
 from harness.pairs import (
-    Pair, bind_beside, configured, error_of, fill, listening, path_of, pattern, raises_errno, read_exactly, socket_class, standing, until,
+    Pair,
+    bind_beside,
+    configured,
+    error_of,
+    fill,
+    listening,
+    path_of,
+    pattern,
+    raises_errno,
+    read_exactly,
+    socket_class,
+    standing,
+    until,
 )  # fmt: skip
 
 OPTIONS = {
