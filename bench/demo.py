@@ -105,7 +105,7 @@ def cells(result: Result) -> list[str]:
         f"{result.rate(PLAIN):,.0f}",
         f"{result.rate(FASTSOCK):,.0f}",
         f"{ratio.median:.2f}x\n{ratio.first:.2f} to {ratio.third:.2f}",
-        f"{three_digits(result.cpu(PLAIN) * 1e6)} us > {three_digits(result.cpu(FASTSOCK) * 1e6)} us",
+        f"{three_digits(result.cpu(PLAIN) * 1e6)} us to {three_digits(result.cpu(FASTSOCK) * 1e6)} us",
         "TCP > ring" if reason is None else "TCP > TCP",
     ]
 

@@ -22,6 +22,8 @@ class Peer:
     """True if the process has loaded fastsock."""
     reason: str = ""
     """Why the other end is on kernel TCP; empty if unknown."""
+    elsewhere: bool = False
+    """True if it is in another network namespace of this host."""
 
     def __str__(self) -> str:
         program, _, rest = self.command.partition(" ")
@@ -36,16 +38,16 @@ ADVICE = MappingProxyType(
             "pool). With move_after=0 they move at their first byte."
         ),
         Reason.SEEKING: (
-            "Nothing to do: the connection was still looking for its peer. If this persists, the other end makes no "
-            "calls: both ends must be active within the same 2 s."
+            "The connection was still looking for its peer. If this persists, the other end makes no calls, shares the "
+            "connection with another process, or cannot be served: `fastsock doctor` there says more."
         ),
         Reason.EXCLUDED: (
             "ports_allowed, ports_excluded, addresses_allowed or addresses_excluded excludes it: change that setting "
             "if the connection should move."
         ),
         Reason.REMOTE: (
-            "Nothing to do: the other end is on another host. If both ends are on this host, connect to a loopback "
-            "address or to an address of this host."
+            "Nothing to do if the other end is on another host. If it is on this one, in another network namespace (a "
+            "container), it is not served yet: let both share one network, and connect to loopback."
         ),
         Reason.PEER: (
             "Start the other end under `fastsock run` too, if it is a program of yours. If it runs in another network "
@@ -69,7 +71,7 @@ ADVICE = MappingProxyType(
         ),
         Reason.DETACHED: (
             "Nothing to do: the connection became a standard stream (a subprocess), is signalled by SIGIO, or fileno() "
-            "was asked of asyncio's transport."
+            "was asked of a transport whose loop fastsock does not serve."
         ),
         Reason.BACK: (
             "Nothing to do: a subprocess, or code that calls the kernel past the C library, uses the descriptor, or no "
@@ -123,11 +125,22 @@ def refused_by(reason: str) -> str:
     return "the other end" if reason in OTHER_END else "" if reason in NEITHER else "this end"
 
 
-def advice_for(reason: str, peer: Peer | None = None) -> str:
-    """Returns what the user can do about this reason, or that there is nothing to do."""
+def advice_for(reason: str, peer: Peer | None = None, user: str = "") -> str:
+    """Returns what the user can do about this reason, or that there is nothing to do. `user`: whose the other end is,
+    if that is another user."""
     own = ADVICE.get(reason, "This version of fastsock does not know the reason: use one version in all processes.")
+    if user and (reason in UNANSWERED or reason == Reason.UNTRUSTED) and (peer is None or peer.fastsock):
+        return (
+            f"The other end{f', {peer},' if peer else ''} belongs to the user {user}. If it is under `fastsock run`, "
+            f"name each end's user at the other end: FASTSOCK_TRUST=user,{user} here, and this end's user there."
+        )
     if peer is None:
         return own
+    if peer.elsewhere:
+        return (
+            f"The other end, {peer}, is on this host, in another network namespace: such connections are not served "
+            "yet. Let both share one network (--network container:..., one pod), and connect to loopback."
+        )
     if not peer.fastsock and not peer.python:
         return (
             f"The other end, {peer}, runs without fastsock. If it is yours, start it under `fastsock run` too; "

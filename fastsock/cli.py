@@ -287,13 +287,14 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
     started = native or (launch.find(sys.executable) if options.libc else None)
     if started is not None and started.refused:
         _complain(f"{program[0]} stays on kernel TCP: {started.refused}")
+    harmed = started is not None and started.harmed
     if options.libc:
-        asked = launch.environment(_startup.without(os.environ), settings, options.stats)
+        asked = launch.environment(_startup.without(os.environ), settings, options.stats, harmed)
     elif native is not None:
-        asked = launch.environment(os.environ, settings, None if native.python else options.stats)
-        asked = _startup.environment(asked, options.stats if native.python else None)
+        asked = launch.environment(os.environ, settings, None if native.python else options.stats, harmed)
+        asked = _startup.environment(asked, settings, options.stats if native.python else None)
     else:
-        asked = _startup.environment(os.environ, options.stats)
+        asked = _startup.environment(os.environ, settings, options.stats)
     launch.give_signals_back(ignored)
     if native is not None:
         try:

@@ -22,11 +22,13 @@ RUN, STATS, REPORT = f"{PREFIX}RUN", f"{PREFIX}RUN_STATS", f"{PREFIX}RUN_REPORT"
 """Set by `fastsock run` and `fastsock doctor` for the programs that they start: see `fastsock._startup`."""
 TOLD = f"{PREFIX}RUN_TOLD"
 """Set when the command line has warned of unknown FASTSOCK_* variables. Child processes do not warn again."""
+FOREIGN = f"{PREFIX}RUN_FOREIGN"
+"""The settings for interpreters that cannot import the package: the library serves them alone (fastsock/_startup)."""
 SETTINGS, LIBRARY_STATS = f"{PREFIX}RUN_SETTINGS", f"{PREFIX}RUN_LIBRARY_STATS"
 """Set by `fastsock run` for programs that are not Python: see `fastsock.launch`."""
 IGNORED = f"{PREFIX}RUN_IGNORED"
 """Set by `bin/fastsock` for the command line: which signals its parent has left ignored. See `fastsock.launch`."""
-OTHERS = {RUN, STATS, REPORT, TOLD, SETTINGS, LIBRARY_STATS, IGNORED, f"{PREFIX}DEBUG"}
+OTHERS = {RUN, STATS, REPORT, TOLD, SETTINGS, LIBRARY_STATS, IGNORED, FOREIGN, f"{PREFIX}DEBUG"}
 """FASTSOCK_* variables that are not settings. DEBUG is read when fastsock is built."""
 
 SEEK_SECONDS = 2.0
@@ -81,7 +83,7 @@ def _networks(value: Any, name: str) -> tuple[Network, ...]:
 
 
 MOST_USERS = 64
-"""Users that `trust` may name (core/control/trust.h)."""
+"""Users that `trust` may name (core/include/fastsock_types.h)."""
 
 
 class Trust(str):
@@ -245,7 +247,7 @@ class Settings:
 
     def limits(self) -> tuple[bytes, bytes, bytes, bytes]:
         """Returns ports_allowed, ports_excluded, addresses_allowed and addresses_excluded as arrays of C structures
-        (core/rendezvous/eligibility.h). IPv4 networks are mapped into ::ffff:0:0/96."""
+        (core/include/fastsock_types.h). IPv4 networks are mapped into ::ffff:0:0/96."""
         import struct
 
         def ports(ranges: tuple[PortRange, ...]) -> bytes:

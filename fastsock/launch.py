@@ -11,11 +11,10 @@ import os
 import shutil
 import signal
 import stat
-import struct
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fastsock._native import libc_front
 from fastsock.config import IGNORED, LIBRARY_STATS, SETTINGS, Settings, text_of
 
 TYPE_CHECKING = False  # type checkers take this for typing's; importing typing would slow the start
@@ -46,6 +45,8 @@ class Program:
     """True for a Python interpreter or script, in which the package calls `patch()`."""
     refused: str = ""
     """Why the program cannot use fastsock; empty if it can."""
+    harmed: bool = False
+    """True if LD_PRELOAD keeps the program from starting, or makes its loader complain."""
 
 
 class CannotStart(RuntimeError):
@@ -98,7 +99,8 @@ def _program(path: str, here: bool, depth: int = 0) -> Program | None:
     with open(path, "rb") as file:
         head = file.read(256)
         if head.startswith(b"\x7fELF"):
-            return Program(path, _is_python(path), _refusal(path, file))
+            refused, harmed = _refusal(path, file)
+            return Program(path, _is_python(path), refused, harmed)
     if not head.startswith(b"#!") or not os.access(path, os.X_OK):
         return None
     words = head[2:].partition(b"\n")[0].decode(errors="replace").split()
@@ -109,7 +111,7 @@ def _program(path: str, here: bool, depth: int = 0) -> Program | None:
     interpreter = shutil.which(interpreters[0]) if interpreters else None
     found = _program(interpreter, False, depth + 1) if interpreter and depth < INTERPRETERS else None
     refused = f"its interpreter is {interpreter}, and {found.refused}" if found and found.refused else ""
-    return Program(path, python, refused)
+    return Program(path, python, refused, found is not None and found.harmed)
 
 
 INTERPRETERS = 4
@@ -122,25 +124,33 @@ def _is_python(path: str) -> bool:
 
 # ---- programs that cannot use fastsock -------------------------------------------------------------------------
 
-PT_INTERP = 3
-GO_SECTIONS = {b".go.buildinfo", b".note.go.buildid", b".gopclntab"}
+REFUSALS = {
+    libc_front.STATIC: "it is statically linked, so LD_PRELOAD has no effect",
+    libc_front.GO: "Go programs call the kernel directly",
+    libc_front.FOREIGN: "it is not a 64-bit ELF program for this CPU",
+    libc_front.MUSL: "its C library is musl; glibc is needed",
+    libc_front.SANITIZED: "the shared library of its sanitizer has to be loaded first",
+}
+HARMED = {libc_front.FOREIGN, libc_front.MUSL, libc_front.SANITIZED}
 
 
-def _refusal(path: str, file: BinaryIO) -> str:
+def _refusal(path: str, file: BinaryIO) -> tuple[str, bool]:
+    """Returns why a program cannot use fastsock, or "", and whether LD_PRELOAD harms it."""
+    kind = libc_front.program_kind(file.fileno())
+    if _changes_user(path):
+        return "it is setuid or has capabilities, so the loader ignores LD_PRELOAD", kind in HARMED
+    return REFUSALS.get(kind, ""), kind in HARMED
+
+
+def _changes_user(path: str) -> bool:
+    """Returns true if the program gets other rights than this process has, so that the loader trusts its environment
+    less (AT_SECURE of getauxval(3)). Root's own setuid programs get none when root starts them."""
     status = os.stat(path)
-    if status.st_mode & (stat.S_ISUID | stat.S_ISGID) or "security.capability" in _attributes(path):
-        return "it is setuid or has capabilities, so the loader ignores LD_PRELOAD"
-    try:
-        loader, sections = _elf(file)
-    except (struct.error, ValueError, IndexError):
-        return "it is not a 64-bit ELF program for this CPU"
-    if sections & GO_SECTIONS:
-        return "Go programs call the kernel directly"
-    if not loader:
-        return "it is statically linked, so LD_PRELOAD has no effect"
-    if b"musl" in loader:
-        return "its C library is musl; glibc is needed"
-    return ""
+    if status.st_mode & stat.S_ISUID and status.st_uid != os.getuid():
+        return True
+    if status.st_mode & stat.S_ISGID and status.st_gid != os.getgid():
+        return True
+    return os.getuid() != 0 and "security.capability" in _attributes(path)
 
 
 def _attributes(path: str) -> list[str]:
@@ -148,35 +158,6 @@ def _attributes(path: str) -> list[str]:
         return os.listxattr(path)
     except OSError:
         return []
-
-
-def _elf(file: BinaryIO) -> tuple[bytes, set[bytes]]:
-    """Returns the loader of an ELF program (empty if it has none) and the names of its sections (elf(5)).
-    Raises ValueError if the program is not 64-bit or has another byte order."""
-
-    def part(at: int, size: int) -> bytes:
-        file.seek(at)
-        return file.read(size)
-
-    def text(block: bytes, at: int) -> bytes:
-        return block[at : block.find(b"\0", at)]
-
-    head = part(0, 64)
-    if head[4] != 2 or head[5] != 1 + (sys.byteorder == "big"):
-        raise ValueError("not a 64-bit program for this CPU")
-    programs, tables = struct.unpack_from("=QQ", head, 32)
-    program_size, program_count, table_size, table_count, names_at = struct.unpack_from("=HHHHH", head, 54)
-    loader = b""
-    for number in range(program_count):
-        kind, _, at, _, _, size = struct.unpack_from("=IIQQQQ", part(programs + number * program_size, 40))
-        if kind == PT_INTERP:
-            loader = part(at, size).rstrip(b"\0")
-    if not table_count:
-        return loader, set()
-    headers = [part(tables + number * table_size, 64) for number in range(table_count)]
-    at, size = struct.unpack_from("=QQ", headers[names_at], 24)
-    names = part(at, size)
-    return loader, {text(names, struct.unpack_from("=I", header)[0]) for header in headers}
 
 
 # ---- signals ---------------------------------------------------------------------------------------------------
@@ -198,19 +179,29 @@ def give_signals_back(ignored: int) -> None:
 # ---- the environment -------------------------------------------------------------------------------------------
 
 
-def environment(inherited: Mapping[str, str], settings: Settings, stats: str | None) -> dict[str, str]:
-    """Returns the environment that loads the library into a program and its children. `stats`: the file for the
-    program's statistics, or None.
+SANITIZERS = ("libasan.so", "libtsan.so", "libhwasan.so", "liblsan.so", "libclang_rt.")
+"""Libraries that have to be the first ones."""
+
+
+def environment(
+    inherited: Mapping[str, str], settings: Settings, stats: str | None, harmed: bool = False
+) -> dict[str, str]:
+    """Returns the environment that loads the library into a program and its children; one without the library if the
+    program is harmed by it, or `enabled` is 0. `stats`: the file for the program's statistics, or None.
 
     Raises RuntimeError if the library does not exist or if LD_PRELOAD cannot name it."""
+    asked = {**inherited, SETTINGS: text_of(settings)}
+    others = [word for word in asked.pop("LD_PRELOAD", "").replace(":", " ").split() if word != LIBRARY]
+    if harmed or not settings.enabled:
+        return {**asked, "LD_PRELOAD": ":".join(others)} if others else asked
     if not os.path.exists(LIBRARY):
         raise RuntimeError(f"{LIBRARY} is missing: reinstall fastsock, or build it with pip install -e .")
     if " " in LIBRARY or ":" in LIBRARY:
         raise RuntimeError(
             f"LD_PRELOAD cannot name {LIBRARY}: install fastsock in a folder whose path has no space and no colon"
         )
-    others = [word for word in inherited.get("LD_PRELOAD", "").replace(":", " ").split() if word != LIBRARY]
-    asked = {**inherited, "LD_PRELOAD": ":".join([LIBRARY, *others]), SETTINGS: text_of(settings)}
+    first = [word for word in others if os.path.basename(word).startswith(SANITIZERS)]
+    asked["LD_PRELOAD"] = ":".join([*first, LIBRARY, *(word for word in others if word not in first)])
     if stats is not None:
         # This process becomes the program, so the process id tells the program from its children.
         asked[LIBRARY_STATS] = f"{os.getpid()}:{os.path.abspath(stats)}"

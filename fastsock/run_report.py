@@ -56,7 +56,9 @@ class Recorder:
     def _write(self, values: dict[str, Any]) -> None:
         line = json.dumps({"time": time.time(), "argv": sys.orig_argv, **values}, default=str)
         try:
-            with open(os.path.join(self.directory, f"{os.getpid()}.jsonl"), "a", encoding="utf-8") as file:
+            with open(
+                os.path.join(self.directory, f"{os.getpid()}-{os.geteuid()}.jsonl"), "a", encoding="utf-8"
+            ) as file:
                 file.write(line + "\n")
         except OSError:
             pass  # no descriptor is left, or the doctor has ended: the program must go on

@@ -82,6 +82,13 @@ const char *fs_libc_install(const char *settings, int all) {
     return why;
 }
 
+const char *fs_libc_run(const char *settings, const char *statistics) {
+    ip_keep_statistics(statistics);
+    const char *why = fs_libc_install(settings, 1);
+    if (!why) ip_begin_report();
+    return why;
+}
+
 void fs_libc_configure(const char *settings) {
     ip_lock();
     if (ip_is_active()) ip_read_settings(settings);

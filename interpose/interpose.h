@@ -78,7 +78,8 @@ struct ip_socket {
     int shut;              /* while it was early: 1: for receiving, 2: for sending. With the lock */
     struct ip_registration registered;
     int owes_error;        /* the next call is told of an error that the core keeps. With the lock */
-    int driven;            /* the transport of an event loop has taken it over (loop_driven.c) */
+    int driven;            /* the transport of an event loop has taken it over (loop_driven.c), */
+    int waited_past;       /* and an epoll instance that is none of ours has it */
     struct ip_socket *next; /* that nobody has */
 };
 
@@ -283,6 +284,12 @@ void ip_go_without(void);
 int ip_before_own_table(void);
 void ip_after_own_table(void);
 
+/* The environment for a program that is about to be started: without this library, if that cannot have it. `file` may be a name on the PATH.
+ * ip_forget_environment follows if the program was not started, or is another process. */
+struct ip_own_environment { void *memory; size_t size; };
+char *const *ip_environment_for(const char *file, char *const *environment, struct ip_own_environment *own);
+void ip_forget_environment(struct ip_own_environment *own);
+
 long ip_fork_by_number(long number, const long a[6]); /* the call is one that forks */
 
 /* ---- calls on a connection -------------------------------------------------------------------------------------------- */
@@ -428,6 +435,7 @@ extern struct ip_settings ip_settings;
 
 void ip_read_settings(const char *text); /* as FASTSOCK_RUN_SETTINGS has them */
 const char *ip_given_settings(void); /* for a process that the library was preloaded in; NULL: it is not to be served */
+void ip_keep_statistics(const char *file); /* those of this process; NULL: none */
 void ip_write_statistics(void);
 
 /* ---- the report for `fastsock doctor` (report.c). These do nothing if nobody watches -------------------------------------- */

@@ -82,6 +82,24 @@ void fs_libc_say_goodbye(void);
 /* This thread is about to fork, and the control thread shall not be there when the fork returns (1); it has forked, and may start now (0). */
 void fs_libc_fork_quietly(int quietly);
 
+/* ---- programs that are started ---- */
+
+enum fs_program_kind {
+    FS_PROGRAM_SERVED,
+    FS_PROGRAM_STATIC,    /* no loader reads LD_PRELOAD */
+    FS_PROGRAM_GO,        /* it calls the kernel itself */
+    FS_PROGRAM_FOREIGN,   /* not a 64-bit program for this processor. With this one and those below LD_PRELOAD does not go well */
+    FS_PROGRAM_MUSL,
+    FS_PROGRAM_SANITIZED, /* the shared library of a sanitizer has to be loaded first */
+};
+
+/* What an executable file is that is open for reading. */
+enum fs_program_kind fs_libc_program_kind(int fd);
+
+/* Serves a process whose Python cannot have the package, as fs_libc_install for all sockets. `statistics`: the file for those of this process, or
+ * NULL. */
+const char *fs_libc_run(const char *settings, const char *statistics);
+
 /* ---- event loops ---- */
 
 /* The transport of an event loop drives the connection behind a number from now on. NULL: it is none that may still move. */
@@ -98,6 +116,11 @@ void fs_libc_end(struct fs_connection *c);
 
 /* Keeps it on kernel TCP, if it is not on the ring yet. */
 void fs_libc_decide(struct fs_connection *c, int reason);
+
+/* Nobody drives it any more: calls on its number are served from now on, those of the loop's own transport among them. The hooks are those of
+ * its step. 0, or -errno: it is driven as before, as somebody waits for it past this front end, or for want of resources; -ENOTCONN: it has no
+ * place in the loop any more. */
+int fs_libc_hand_over(struct fs_connection *c, const struct fs_attach_hooks *hooks);
 
 /* Resets it, as the ring is broken (FS_VIOLATED), and reports why. */
 void fs_libc_reset(struct fs_connection *c);

@@ -1,6 +1,6 @@
 /* Connections that the transport of an event loop drives: the asyncio layer of the Python package takes over the record that this front end
  * has opened for the number. From then on calls by the number are the kernel's: the loop's own transport makes them, and reads what is no
- * byte of the ring.
+ * byte of the ring. When the program asks for the number, the front end gets the record back, and serves the loop's own transport as well.
  *
  * Responsible for: that such a connection has one record, and the lock in the loop's place. Never: runs code of the loop's with the lock,
  * since that may wait for Python's own lock, whose holder may wait for this one. */
@@ -57,6 +57,24 @@ void fs_libc_decide(struct fs_connection *c, int reason) {
     if (inside && fs_stay_on_tcp(c, (enum fs_reason)reason, 0)) ip_report_path(ip_socket_of(c));
     ip_unlock();
     if (inside) ip_end(ip_socket_of(c), &call);
+}
+
+int fs_libc_hand_over(struct fs_connection *c, const struct fs_attach_hooks *hooks) {
+    struct ip_socket *s = ip_socket_of(c);
+    struct fs_call call;
+    int failed = -EBADF;
+    ip_lock();
+    if (ip_hold(s, &call)) {
+        failed = s->waited_past ? -EBADF : fs_leave_loop(c, hooks);
+        if (!failed) {
+            s->driven = 0;
+            ip_settle(s);
+            ip_after_exit(s, &call, fs_unpin(c));
+        }
+        ip_end(s, &call);
+    }
+    ip_unlock();
+    return failed;
 }
 
 void fs_libc_reset(struct fs_connection *c) {

@@ -249,15 +249,21 @@ static int after_exec(int expected, int failed) {
 }
 
 int execve(const char *path, char *const *arguments, char *const *environment) {
+    struct ip_own_environment own;
     int expected = before_exec();
-    return after_exec(expected, real.execve(path, arguments, environment));
+    int failed = after_exec(expected, real.execve(path, arguments, ip_environment_for(path, environment, &own)));
+    ip_forget_environment(&own);
+    return failed;
 }
 
 int execv(const char *path, char *const *arguments) { return execve(path, arguments, environ); }
 
 int execvpe(const char *file, char *const *arguments, char *const *environment) {
+    struct ip_own_environment own;
     int expected = before_exec();
-    return after_exec(expected, real.execvpe(file, arguments, environment));
+    int failed = after_exec(expected, real.execvpe(file, arguments, ip_environment_for(file, environment, &own)));
+    ip_forget_environment(&own);
+    return failed;
 }
 
 int execvp(const char *file, char *const *arguments) { return execvpe(file, arguments, environ); }
@@ -295,13 +301,19 @@ FS_LIST(execlp, execvpe, 0)
 int posix_spawn(pid_t *made, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
                 char *const *arguments, char *const *environment) {
     if (ip_is_active()) ip_leave_inherited();
-    return real.posix_spawn(made, path, actions, how, arguments, environment);
+    struct ip_own_environment own;
+    int failed = real.posix_spawn(made, path, actions, how, arguments, ip_environment_for(path, environment, &own));
+    ip_forget_environment(&own);
+    return failed;
 }
 
 int posix_spawnp(pid_t *made, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *how,
                  char *const *arguments, char *const *environment) {
     if (ip_is_active()) ip_leave_inherited();
-    return real.posix_spawnp(made, file, actions, how, arguments, environment);
+    struct ip_own_environment own;
+    int failed = real.posix_spawnp(made, file, actions, how, arguments, ip_environment_for(file, environment, &own));
+    ip_forget_environment(&own);
+    return failed;
 }
 
 /* The program that is started later has it, FD_CLOEXEC or not. */

@@ -35,7 +35,7 @@ static struct line *begin(const char *event) {
 
 static void end(struct line *l) {
     add(l, "}\n");
-    snprintf(l->path, sizeof l->path, "%s/%d.jsonl", folder, (int)getpid());
+    snprintf(l->path, sizeof l->path, "%s/%d-%u.jsonl", folder, (int)getpid(), (unsigned)geteuid()); /* nobody else may write to it */
     int fd = open(l->path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0) { /* (else no descriptor is left, or the doctor has ended: the program goes on) */
         ssize_t written = real.write(fd, l->text, l->length);
@@ -67,8 +67,11 @@ static void report(struct ip_socket *s, const char *event, const char *name, con
 void ip_report(struct ip_socket *s, const char *event, const char *name, const char *value) { report(s, event, name, value, NULL); }
 
 void ip_report_error(struct ip_socket *s, const char *event, int failed) {
-    char text[32];
+    char text[64];
     snprintf(text, sizeof text, "errno %d", -failed);
+    if (failed == -EAGAIN || failed == -EMFILE) strcpy(text, "no descriptor is free (ulimit -n)"); /* (EAGAIN: in the reserved range) */
+    if (failed == -ENFILE) strcpy(text, "no descriptor is free on this host (fs.file-max)");
+    if (failed == -ENOMEM) strcpy(text, "out of memory");
     ip_report(s, event, "error", text);
 }
 

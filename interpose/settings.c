@@ -24,7 +24,7 @@ static int64_t number(const char *text, const char *name) {
     return value ? strtoll(value, NULL, 10) : 0;
 }
 
-/* "80-80,8000-8100": allocated once, for as long as the process lives. */
+/* "80-80,8000-8100": allocated at each call, and never freed, as other threads may read the former ones. */
 static const struct fs_port_range *ports(const char *text, const char *name, int *count) {
     const char *at = value_of(text, name);
     struct fs_port_range *ranges = NULL;
@@ -88,6 +88,12 @@ static int is_python(void) {
     path[length] = 0;
     const char *name = strrchr(path, '/');
     return strncmp(name ? name + 1 : path, "python", 6) == 0;
+}
+
+void ip_keep_statistics(const char *file) {
+    if (!file || strlen(file) >= sizeof statistics) return;
+    statistics_of = getpid();
+    strcpy(statistics, file);
 }
 
 const char *ip_given_settings(void) {

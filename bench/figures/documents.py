@@ -25,7 +25,7 @@ FRONT_PAGE = {
     "psycopg, a row of PostgreSQL": "psycopg",
     "pymemcache, get from memcached": "memcached",
     "rpyc, a call": "rpyc-call",
-    "`multiprocessing` manager, a call": "mp-manager",
+    "`multiprocessing` manager at a TCP address, a call": "mp-manager",
     "httpx against FastAPI under uvicorn": "httpx-sync",
     "Celery with redis, a task and its result": "celery",
     "websockets on uvloop, echo of 64 B": "websockets-uvloop-64",

@@ -48,7 +48,7 @@ def cpu(one: Measured, kind: str) -> float:
 
 
 def cpu_words(one: Measured) -> str:
-    return f"{three_digits(cpu(one, PLAIN))} > {three_digits(cpu(one, FASTSOCK))}"
+    return f"{three_digits(cpu(one, PLAIN))} to {three_digits(cpu(one, FASTSOCK))}"
 
 
 def ring(one: Measured) -> bool:

@@ -49,14 +49,14 @@ def calls(result: Result) -> str:
     if not {PLAIN, FASTSOCK} <= result.calls.keys():
         return "-"
     plain, fastsock = (result.calls[kind]["server"] + result.calls[kind]["client"] for kind in (PLAIN, FASTSOCK))
-    return f"{three_digits(plain)} > {three_digits(fastsock)}"
+    return f"{three_digits(plain)} to {three_digits(fastsock)}"
 
 
 def cells(result: Result) -> list[str]:
     if not result.measured:
         figures = ["-"] * 7
     else:
-        cpu = f"{three_digits(result.cpu(PLAIN) * 1e6)} > {three_digits(result.cpu(FASTSOCK) * 1e6)}"
+        cpu = f"{three_digits(result.cpu(PLAIN) * 1e6)} to {three_digits(result.cpu(FASTSOCK) * 1e6)}"
         share = result.cpu_ratio()
         figures = [
             f"{result.rate(PLAIN):,.0f}",

@@ -101,6 +101,19 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
     settle(w);
 }
 
+int fs_leave_loop(struct fs_connection *c, const struct fs_attach_hooks *loop) {
+    struct fs_whole *w = fs_whole_of(c);
+    if (!fs_is_attached(c)) return 0;
+    loop->ignore(loop->whose, c); /* a connection has one slot */
+    int failed = fs_poller_before_attach(&w->pollable);
+    if (failed) return loop->watch(loop->whose, c) ? -ENOTCONN : failed;
+    fs_note_loop_driven(c, 0);
+    fs_store_relaxed(&c->nodelay, fs_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY) != 0);
+    fs_poller_after_attach(&w->pollable, 1);
+    settle(w);
+    return 0;
+}
+
 enum fs_reason fs_reason_of(const struct fs_connection *c) { return fs_whole_of(c)->path.reason; }
 
 const char *fs_violation_of(const struct fs_connection *c, int *own) {
@@ -155,6 +168,9 @@ int fs_option_set(struct fs_connection *c, int level, int option) {
                (fs_is_searching(&fs_whole_of(c)->path) || fs_is_attached(c))) {
         uint32_t now = (uint32_t)fs_option(fd, SOL_SOCKET, option);
         return fs_set_buffer_limits(c, option == SO_RCVBUF ? now : c->receive_limit, option == SO_SNDBUF ? now : c->send_limit);
+    } else if (level == IPPROTO_TCP && option == TCP_CORK) {
+        struct fs_path *path = &fs_whole_of(c)->path;
+        if (fs_is_searching(path) && path->reason == FS_REASON_OPTION && !fs_is_corked(fd)) path->next = fs_operations(path) + 1;
     } else if (level == IPPROTO_TCP && option == TCP_NODELAY) {
         fs_store_relaxed(&c->nodelay, fs_option(fd, level, option) != 0);
     }

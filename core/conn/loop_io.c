@@ -9,7 +9,7 @@
 #include "conn/wake.h"
 
 void fs_drive_by_loop(struct fs_connection *c) {
-    fs_note_loop_driven(c);
+    fs_note_loop_driven(c, 1);
     fs_store_relaxed(&c->nodelay, 0); /* asyncio sets TCP_NODELAY everywhere; combining on the ring delays nothing */
 }
 
@@ -31,7 +31,7 @@ int64_t fs_account_read(struct fs_connection *c, uint64_t count, uint64_t *behin
     *behind = count - data;
     if (*behind) {
         uint32_t words = fs_load_sc(&c->ring.rx->doorbell) | fs_load_sc(&c->ring.tx->doorbell);
-        int back = (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_BACK;
+        int back = fs_peer_is_back(c);
         if (!back && !(words & (FS_SHUT | FS_GONE))) c->ring.violation = "bytes were written past fastsock";
         if (!back) *behind = 0;
     }

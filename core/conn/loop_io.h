@@ -20,6 +20,9 @@ void fs_drive_by_loop(struct fs_connection *c);
  * gone back to the kernel. */
 int64_t fs_account_read(struct fs_connection *c, uint64_t count, uint64_t *behind);
 
+/* Returns true if the peer has fallen back: bytes from the kernel may come behind those in the ring. */
+static inline int fs_peer_is_back(struct fs_connection *c) { return (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_BACK; }
+
 /* Returns true if the peer's stream ends with a reset. */
 static inline int fs_ends_with_reset(struct fs_connection *c) {
     return fs_load_sc(&c->ring.rx->fin) >> 32 == FS_RESET >> 32;

@@ -178,7 +178,7 @@ void fs_note_attached(struct fs_connection *c) {
 
 void fs_note_detached(struct fs_connection *c) { fs_store_relaxed(&c->is.attached, 0); }
 
-void fs_note_loop_driven(struct fs_connection *c) { fs_store_relaxed(&c->is.driven, 1); }
+void fs_note_loop_driven(struct fs_connection *c, int driven) { fs_store_relaxed(&c->is.driven, driven != 0); }
 
 void fs_note_broken(struct fs_connection *c) {
     fs_store_relaxed(&c->is.broken, 1);

@@ -31,8 +31,6 @@ int fs_note_ended_alone(struct fs_connection *c);
 /* Ends with the last call inside, which may be the caller's: see fs_call_exit. Returns 0 if it had ended. */
 int fs_note_closing(struct fs_connection *c);
 
-/* A loop's transport keeps the memory outside of calls. Returns 0 if the memory may be freed already. */
-
 /* Returns true if the connection has ended: a hint, if threads run in parallel. */
 static inline int fs_has_ended(const struct fs_connection *c) { return (fs_load_own32(&c->is.life) & FS_ENDED) != 0; }
 
@@ -166,7 +164,7 @@ void fs_change_leaving(struct fs_connection *c, struct fs_fallback_lock *fallbac
 
 void fs_note_attached(struct fs_connection *c);    /* `ring` is there */
 void fs_note_detached(struct fs_connection *c);    /* a bridge has taken the region, or its memory is freed */
-void fs_note_loop_driven(struct fs_connection *c); /* a loop's transport drives it, so nobody polls the descriptor */
+void fs_note_loop_driven(struct fs_connection *c, int driven); /* a loop's transport drives it, so nobody polls the descriptor */
 /* this side has lost the stream: the next call returns FS_VIOLATED, and the connection is reset, not by the peer's fault */
 void fs_note_fault(struct fs_connection *c, const char *why);
 void fs_note_broken(struct fs_connection *c); /* the program has got a violation; so the peer is lost */

@@ -1,6 +1,6 @@
 /* Waking the peer and this side's own sleepers: futexes and event sets.
  *
- * Responsible for: who has said that it sleeps is woken, once. Never: blocks, or decides whether to sleep (wait.c, loop_io.c). */
+ * Responsible for: who has said that it sleeps is woken, once. Never: blocks, or decides whether to sleep (wait.c, ready/loop_wait.c). */
 #include "conn/wake.h"
 
 #include "conn/event_slot.h"

@@ -255,6 +255,11 @@ struct fs_step_result {
  * step; for another one nothing happens. [host lock, inside] */
 void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *result);
 
+/* Calls on the number of a connection that a loop drives are the program's from now on, and pollers are told of it. `loop`: the hooks of its
+ * step. 0, or -errno: there is no room for that, and the loop drives it as before; -ENOTCONN: nobody does, as that has failed too. [host
+ * lock, inside] */
+int fs_leave_loop(struct fs_connection *c, const struct fs_attach_hooks *loop);
+
 /* Keeps a connection on kernel TCP that is not on the ring yet; `searching`: if it is looking for its peer, which gives back its descriptors.
  * Returns 1 if that decided it. [host lock] */
 int fs_stay_on_tcp(struct fs_connection *c, enum fs_reason reason, int searching);

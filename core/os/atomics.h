@@ -1,4 +1,4 @@
-/* The only file of fastsock that uses atomics. Everything that crosses a thread or a process goes through these names, so each memory
+/* The only file of the core that uses atomics (the front end: interpose/atomics.h). Everything that crosses a thread or a process goes through these names, so each memory
  * order is a deliberate choice.
  *
  *   fs_load_acquire / fs_store_release   publish and observe: writes before the store are visible after the load that read it. Each use

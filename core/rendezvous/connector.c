@@ -24,6 +24,7 @@ enum {
     ATTEMPTS = 4,         /* failed attempts before the search ends */
     RETRY_OPERATIONS = 4, /* operations before a connection that waits for a descriptor tries again */
     FORKED_PAUSE = 8,     /* operations before a connection shared with another process tries again */
+    CORKED_PAUSE = 64,    /* operations before a connection with TCP_CORK tries again, unless that is cleared (fs_option_set) */
     FIRST_CHECK = 4,      /* steps before the socket is first checked for an answer; doubled CHECK_DOUBLINGS times */
     CHECK_DOUBLINGS = 4,
     TRY_PAUSE = 256, /* operations before the control thread is tried again: an attempt costs system calls and a warning */
@@ -376,6 +377,11 @@ static int search(struct step *at) {
     }
     if (path->reason != FS_REASON_SEEKING && fs_needs_kernel(fs_fd(at->c))) {
         stay_on_tcp(at, FS_REASON_OPTION);
+        return 0;
+    }
+    if (path->reason != FS_REASON_SEEKING && fs_is_corked(fs_fd(at->c))) { /* for this message: servers do so for each of their answers */
+        fs_change_reason(path, at->c, FS_REASON_OPTION);
+        path->next = fs_operations(path) + CORKED_PAUSE;
         return 0;
     }
     fs_change_reason(path, at->c, FS_REASON_SEEKING);

@@ -177,10 +177,9 @@ int64_t fs_option_ns(int fd, int option) {
     return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_usec * 1000;
 }
 
-int fs_needs_kernel(int fd) {
-    return fs_option(fd, SOL_SOCKET, SO_RCVLOWAT) > 1 || fs_option(fd, IPPROTO_TCP, TCP_CORK) ||
-           fs_option(fd, SOL_SOCKET, SO_ZEROCOPY);
-}
+int fs_needs_kernel(int fd) { return fs_option(fd, SOL_SOCKET, SO_RCVLOWAT) > 1 || fs_option(fd, SOL_SOCKET, SO_ZEROCOPY); }
+
+int fs_is_corked(int fd) { return fs_option(fd, IPPROTO_TCP, TCP_CORK) != 0; }
 
 int fs_endpoint_address(int fd, int remote, unsigned char address[16], int *port) {
     struct sockaddr_storage s;

@@ -36,6 +36,9 @@ int64_t fs_option_ns(int fd, int option);     /* timeout option in nanoseconds; 
 /* Returns true if an option asks for something that only the kernel's stream can do. */
 int fs_needs_kernel(int fd);
 
+/* Returns true while TCP_CORK is set: the kernel may keep bytes back. */
+int fs_is_corked(int fd);
+
 /* Stores address (4 or 16 bytes) and port of one end. Returns the number of address bytes, or -1. */
 int fs_endpoint_address(int fd, int remote, unsigned char address[16], int *port);
 

@@ -19,7 +19,7 @@ cdef extern from "os/syscalls.h" nogil:
     int64_t fs_now()
     int sys_close "close"(int)
     int sched_yield()
-    enum: EAGAIN, ECONNRESET, ENOTCONN, EINTR
+    enum: EAGAIN, ECONNRESET, ENOMEM, ENOTCONN, EINTR
     enum: MSG_PEEK, MSG_NOSIGNAL
 
 
@@ -125,6 +125,7 @@ cdef extern from "conn/loop_io.h" nogil:
     int64_t fs_account_read(fs_connection *, uint64_t count, uint64_t *behind)
     bint fs_switch_reached(fs_connection *)
     bint fs_ends_with_reset(fs_connection *)
+    bint fs_peer_is_back(fs_connection *)
     bint fs_kernel_is_next(fs_connection *)
     bint fs_may_switch(fs_connection *)
     bint fs_switch_if_ready(fs_connection *)
@@ -155,6 +156,7 @@ cdef extern from "loop_step.h" nogil:
         void *data
         fs_member *member
     void fs_libc_step "fs_libc_step_in"(fs_connection *, fs_loop_seat *, fs_step_result *)
+    int fs_libc_hand_over "fs_libc_hand_over_in"(fs_connection *, fs_loop_seat *)
 
 
 # ---- the poller of a loop ----------------------------------------------------------------------------------------
@@ -277,4 +279,6 @@ cdef extern from "libc_front.h" nogil:
     bint fs_libc_leave(fs_connection *, int *unread)
     void fs_libc_decide(fs_connection *, int reason)
     void fs_libc_reset(fs_connection *)
+    enum: FS_PROGRAM_STATIC, FS_PROGRAM_GO, FS_PROGRAM_FOREIGN, FS_PROGRAM_MUSL, FS_PROGRAM_SANITIZED
+    int fs_libc_program_kind(int fd)
     fs_connection *fs_libc_look(int fd)

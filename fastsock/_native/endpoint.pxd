@@ -17,6 +17,7 @@ cdef int end_of(Endpoint self) except -1
 cdef tuple info_of(Endpoint self)
 cdef int step(Endpoint self, fs_poller *poller, void *data) except -1
 cdef int decide(Endpoint self, int reason) except -1
+cdef bint hand_over(Endpoint self, fs_poller *poller, void *data) except -1
 cdef bint shutdown(Endpoint self) except -1
 cdef object leave(Endpoint self)
 cdef int reset(Endpoint self) except -1

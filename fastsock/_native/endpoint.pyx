@@ -100,6 +100,24 @@ cdef int decide(Endpoint self, int reason) except -1:
 # ---- the way back, and the end -------------------------------------------------------------------------------
 
 
+cdef bint hand_over(Endpoint self, fs_poller *poller, void *data) except -1:
+    """Gives the connection back to the front end, which serves calls on its number from now on. The endpoint has none any more. Returns
+    false if it has to stay here. Raises OSError if there is no place for it here either."""
+    cdef int failed
+    cdef fs_loop_seat seat = fs_loop_seat(poller, data, self.member)
+    with nogil:
+        failed = fs_libc_hand_over(self.c, &seat)
+    self.member = seat.member
+    if failed == -ENOTCONN:
+        raise OSError(ENOMEM, _os.strerror(ENOMEM))
+    if failed:
+        if self.member != NULL:
+            fs_loop_enter(self.member)
+        return False
+    self.c, self.path = nothing, fs_path_of(nothing)
+    return True
+
+
 cdef bint shutdown(Endpoint self) except -1:
     """Sends packet FIN, before the kernel's shutdown for sending. Returns true if the caller must ignore ENOTCONN of that."""
     cdef fs_call call

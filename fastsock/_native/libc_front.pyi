@@ -9,6 +9,16 @@ REASONS: dict[str, str]
 COUNTERS: tuple[str, ...]
 """The names of the counters, in the order of the C structure."""
 
+# programs that are started (enum fs_program_kind of interpose/libc_front.h)
+STATIC: int
+GO: int
+FOREIGN: int
+MUSL: int
+SANITIZED: int
+
+def program_kind(fd: int) -> int:
+    """Returns what the executable file is that is open: one of the numbers above, or 0 if it can be served."""
+
 # beginning and end
 def install(settings: bytes, everything: bool) -> str | None:
     """Puts the functions in place, with settings in the format of `config.text_of`. They serve every TCP socket that is made from

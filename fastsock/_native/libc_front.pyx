@@ -23,6 +23,15 @@ cdef list reason_texts = [fs_reason_text(number).decode() for number in range(FS
 REASONS = {fs_reason_name(number).decode(): reason_texts[number] for number in range(1, FS_REASONS)}
 
 
+STATIC, GO, FOREIGN = FS_PROGRAM_STATIC, FS_PROGRAM_GO, FS_PROGRAM_FOREIGN
+MUSL, SANITIZED = FS_PROGRAM_MUSL, FS_PROGRAM_SANITIZED
+
+
+def program_kind(int fd):
+    """Returns what the executable file is that is open: one of the numbers above, or 0 if it can be served."""
+    return fs_libc_program_kind(fd)
+
+
 # ---- beginning and end ---------------------------------------------------------------------------------------
 
 

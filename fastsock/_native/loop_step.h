@@ -31,6 +31,11 @@ static inline void fs_libc_step_in(struct fs_connection *c, struct fs_loop_seat 
     fs_libc_step(c, &hooks, result);
 }
 
+static inline int fs_libc_hand_over_in(struct fs_connection *c, struct fs_loop_seat *seat) {
+    struct fs_attach_hooks hooks = {fs_loop_watch, fs_loop_ignore, seat};
+    return fs_libc_hand_over(c, &hooks);
+}
+
 static inline struct fs_path *fs_path_of(struct fs_connection *c) { return &fs_whole_of(c)->path; }
 
 #endif

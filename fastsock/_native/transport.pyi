@@ -75,7 +75,7 @@ class Transport:
     def end_file(self) -> None:
         """Ends the sending of a file."""
     def hand_out(self) -> None:
-        """Keeps the connection on kernel TCP, or takes it back there, as the program asks for the descriptor."""
+        """Has the front end serve the number, as the program asks for it; or takes the connection back to kernel TCP."""
     @property
     def _closing(self) -> bool: ...
     @property

@@ -18,7 +18,7 @@ from cpython.ref cimport Py_DECREF
 
 from fastsock._native.core cimport *
 from fastsock._native.endpoint cimport (
-    Endpoint, acts_again_at, decide, end_of, endpoint_of, info_of, leave, reset, shutdown, step,
+    Endpoint, acts_again_at, decide, end_of, endpoint_of, hand_over, info_of, leave, reset, shutdown, step,
 )
 from fastsock._native.transport_socket cimport show
 
@@ -272,25 +272,26 @@ cdef class Transport:
         return self.lower.get_extra_info(name, default)
 
     def hand_out(self):
-        """Keeps the connection on kernel TCP, or takes it back there, as the program asks for the descriptor and may read and
-        write it."""
+        """The program asks for the descriptor, and may read and write it. So the front end serves the number from now on, and the loop's
+        own transport goes on with it, on the ring or not. Where that is not possible, the connection goes back to kernel TCP."""
         if self.handed_out or self.state == LOST or self.lower is None:
             return
         self.handed_out = True
         if self.endpoint is None:
             return
-        decide(self.endpoint, FS_REASON_DETACHED)
         self.acts_at = INT64_MAX
-        if not self.entered:
-            return
-        late = leave(self.endpoint)
-        if late:
-            keep_late(self, late)
+        if not hands_over(self):
+            decide(self.endpoint, FS_REASON_DETACHED)
+            if not self.entered:
+                return
+            late = leave(self.endpoint)
+            if late:
+                keep_late(self, late)
         if self.backlog_size:
             send_backlog(self)
         if self.state != OPEN or receives_on_ring(self) or self.late is not None:
             return
-        # On kernel TCP the lower transport reads only if the program wants to read; for the ring it read always.
+        # From now on the lower transport reads only if the program wants to read; for the ring it read always.
         if self.reading != self.lower.is_reading():
             if self.reading:
                 self.lower.resume_reading()

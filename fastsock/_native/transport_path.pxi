@@ -86,6 +86,29 @@ cdef int enter(Transport self) except -1:
     return self.queue.enter(self)
 
 
+cdef bint hands_over(Transport self) except -1:
+    """Gives the connection to the front end, and what waits for room to the loop's own transport, which goes on with both. Returns false if
+    that is not possible: the end of a stream, or bytes behind those in the ring, have come to that transport already."""
+    cdef Endpoint endpoint = self.endpoint
+    if self.state != OPEN or self.sends_file or self.lower_ended or self.late is not None:
+        return False
+    if self.entered and fs_peer_is_back(endpoint.c):
+        return False
+    endpoint.path.operations = self.operations
+    try:
+        if not hand_over(endpoint, self.queue.poller, <void *>self):
+            return False
+    except OSError as error:
+        self._force_close(error)
+        return True
+    self.queue.forget(self)
+    self.entered = False
+    self.endpoint = None
+    if self.backlog_size:
+        hand_backlog_down(self)
+    return True
+
+
 cdef bint sends_on_ring(Transport self) except -1:
     """Returns true if the next bytes go to the ring. Switches to the ring if the peer is ready and the kernel's part is
     complete."""

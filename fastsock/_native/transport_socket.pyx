@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The sockets that transports return from get_extra_info("socket"), created at the first call. fileno() takes the connection
-off the ring, as C code may then read and write the descriptor.
+"""The sockets that transports return from get_extra_info("socket"), created at the first call. After fileno() the
+front end serves the number, as C code may then read and write there.
 
 Servers set options and query addresses of every connection. uvloop creates a socket object for each such call; this module calls
 the kernel directly, without a Python frame. The objects do not keep the descriptor: they ask the loop's own socket each time, which

@@ -18,21 +18,22 @@ import attrs
 
 import fastsock
 from fastsock._native import libc_front
-from fastsock.config import REPORT, RUN, STATS
+from fastsock.config import FOREIGN, REPORT, RUN, STATS, Settings, text_of
 
 __all__ = ["REPORT", "RUN", "STATS", "environment", "start"]
 
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 
 
-def environment(inherited: Mapping[str, str], stats: str | None = None) -> dict[str, str]:
+def environment(inherited: Mapping[str, str], settings: Settings, stats: str | None = None) -> dict[str, str]:
     """Returns the environment for a patched program: `inherited`, with this directory first on PYTHONPATH.
 
     `stats` names the file for the program's `fastsock.stats()`, written when it exits. RUN is inherited by child
     processes. The program removes STATS, so that child processes do not write to the file. REPORT, set by
-    `fastsock doctor`, is the directory for the reports of all processes.
+    `fastsock doctor`, is the directory for the reports of all processes. FOREIGN has the settings for interpreters that
+    cannot import the package, which the library serves alone.
     """
-    asked = {**inherited, RUN: "1"}
+    asked = {**inherited, RUN: "1", FOREIGN: text_of(settings)}
     # An empty PYTHONPATH counts as unset, but an empty entry in a longer one means the current directory.
     entries = inherited["PYTHONPATH"].split(os.pathsep) if inherited.get("PYTHONPATH") else []
     asked["PYTHONPATH"] = os.pathsep.join([DIRECTORY, *(entry for entry in entries if entry != DIRECTORY)])
@@ -43,7 +44,7 @@ def environment(inherited: Mapping[str, str], stats: str | None = None) -> dict[
 
 def without(inherited: Mapping[str, str]) -> dict[str, str]:
     """`inherited` as it was before `environment()`: Python programs in it come up unpatched."""
-    asked = {name: value for name, value in inherited.items() if name not in (RUN, STATS, REPORT)}
+    asked = {name: value for name, value in inherited.items() if name not in (RUN, FOREIGN, STATS, REPORT)}
     entries = [entry for entry in asked.pop("PYTHONPATH", "").split(os.pathsep) if entry != DIRECTORY]
     return {**asked, "PYTHONPATH": os.pathsep.join(entries)} if any(entries) else asked
 

@@ -12,8 +12,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 def start():
     # type: () -> None
-    """Patches this process. Does nothing, silently, if this interpreter cannot import fastsock."""
+    """Patches this process. An interpreter that cannot import fastsock is served by the library alone."""
     if sys.version_info < (3, 10):  # noqa: UP036 - may be any interpreter
+        serve_by_library()
         return
     try:
         import importlib.util
@@ -35,8 +36,29 @@ def start():
         if isinstance(error, ImportError):
             for name in [name for name in sys.modules if name.partition(".")[0] == "fastsock"]:
                 del sys.modules[name]
+            serve_by_library()
         elif sys.stderr is not None:
             sys.stderr.write("fastsock: not patched: {}\n".format(error))  # noqa: UP032 - old syntax
+
+
+def serve_by_library():
+    # type: () -> None
+    """Puts the library in front of this interpreter's calls, as `fastsock run --libc` does; says why if it cannot."""
+    try:
+        import ctypes
+
+        library = ctypes.CDLL(os.path.join(os.path.dirname(HERE), "libfastsock.so"))
+        library.fs_libc_run.restype = ctypes.c_char_p
+        given = [os.environ.get(name) for name in ("FASTSOCK_RUN_FOREIGN", "FASTSOCK_RUN_STATS")]
+        os.environ.pop("FASTSOCK_RUN_STATS", None)
+        settings, statistics = [text if text is None or isinstance(text, bytes) else text.encode() for text in given]
+        if settings is None or b"enabled=1" not in settings or library.fs_libc_serves():
+            return
+        why = library.fs_libc_run(settings, statistics)
+    except Exception as error:
+        why = str(error).encode()
+    if why is not None and sys.stderr is not None:
+        sys.stderr.write("fastsock: this Python stays on kernel TCP: {}\n".format(why.decode()))  # noqa: UP032
 
 
 def chain():

@@ -22,7 +22,7 @@ import attrs
 
 from fastsock import _startup, config, launch
 from fastsock.advice import advice_for, refused_by
-from fastsock.path_events import Reason
+from fastsock.path_events import DISABLED, Reason
 from fastsock.tools import checks, introspection
 from fastsock.tools.peers import Peers
 
@@ -122,12 +122,12 @@ def _watch(command: Sequence[str], directory: str, python: Sequence[str]) -> Wat
         os.chmod(directory, 0o1733)  # servers that root starts become other users, and report too
     ignored = launch.take_ignored()
     signals = functools.partial(launch.give_signals_back, ignored)
-    environment = {**_startup.environment(os.environ), _startup.REPORT: directory}
+    environment = {**_startup.environment(os.environ, settings), _startup.REPORT: directory}
     began = time.monotonic()
     try:
         native = launch.find(command[0])
         if native is not None:
-            environment = launch.environment(environment, settings, None)
+            environment = launch.environment(environment, settings, None, native.harmed)
             if native.refused:
                 print(f"fastsock: {command[0]} stays on kernel TCP: {native.refused}", file=sys.stderr, flush=True)
             program = subprocess.Popen(
@@ -148,7 +148,7 @@ def _watch(command: Sequence[str], directory: str, python: Sequence[str]) -> Wat
     peers = Peers()
     try:
         while program.poll() is None:
-            pids = {int(path.stem) for path in Path(directory).glob("*.jsonl")}
+            pids = set(_files(directory))
             processes = _query(peers, pids)
             for process in processes:
                 for connection in process.connections if process.pid in pids else ():
@@ -161,7 +161,10 @@ def _watch(command: Sequence[str], directory: str, python: Sequence[str]) -> Wat
         for number, handler in before.items():
             signal.signal(number, handler)
     seconds = time.monotonic() - began
-    records = {int(path.stem): _lines(path) for path in sorted(Path(directory).glob("*.jsonl"))}
+    records = {
+        pid: sorted((line for path in paths for line in _lines(path)), key=lambda line: float(line["time"]))
+        for pid, paths in sorted(_files(directory).items())
+    }
     status = program.returncode if program.returncode >= 0 else 128 - program.returncode
     return _judged(records, seen, peers, status, seconds)
 
@@ -175,6 +178,14 @@ def _query(peers: Peers, pids: set[int]) -> list[introspection.Process]:
     with suppress(OSError):
         peers.look(pids, processes)
     return processes
+
+
+def _files(directory: str) -> dict[int, list[Path]]:
+    """Returns the reports by process: one for each user that a process has been ("PID-USER.jsonl")."""
+    found: dict[int, list[Path]] = defaultdict(list)
+    for path in Path(directory).glob("*-*.jsonl"):
+        found[int(path.stem.partition("-")[0])].append(path)
+    return found
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -282,7 +293,11 @@ def _with_peer(reason: str, end: dict[str, Any], peers: Peers) -> dict[str, Any]
         peer = peers.of(end["local"], end["peer"])
     except OSError:
         peer = None
-    return {**end, "program": str(peer) if peer else "", "advice": advice_for(reason, peer)}
+    return {
+        **end,
+        "program": str(peer) if peer else "",
+        "advice": advice_for(reason, peer, peers.user_of(end["local"], end["peer"])),
+    }
 
 
 EVENTS = {
@@ -308,6 +323,12 @@ EVENT_ADVICE = {
 }
 
 
+UNLOADED = (
+    "No process of the program loaded fastsock. If it starts Python with -I, -E or -S, remove these or call "
+    "fastsock.patch() in the program. Static, setuid and Go programs, and those of musl, cannot use it."
+)
+
+
 def report(watched: Watched, command: Sequence[str]) -> str:
     """Returns the report as text."""
     said = [
@@ -323,14 +344,8 @@ def report(watched: Watched, command: Sequence[str]) -> str:
     if watched.origins:
         said.append("settings: " + ", ".join(f"{name} ({origin})" for name, origin in watched.origins.items()))
     if not watched.processes:
-        said.append(
-            textwrap.fill(
-                "No process of the program loaded fastsock. If it starts Python with -I, -E or -S, remove these or "
-                "call fastsock.patch() in the program. If it uses another interpreter, install fastsock there. Static, "
-                "setuid and Go programs cannot use it.",
-                80,
-            )
-        )
+        why = "Fastsock is off: " + advice_for(DISABLED) if not config.from_environment().enabled else UNLOADED
+        said.append(textwrap.fill(why, 80))
     said.append(f"\nmoved to the ring: {_ends(len(watched.moved))}")
     said += _listed(watched.moved)
     said.append(f"stayed on kernel TCP: {_ends(sum(watched.stayed.values()))}")

@@ -1,8 +1,8 @@
 """Queries the fastsock processes of this user. Their connection threads answer (layouts: introspection.h).
 
 A process is found by the abstract socket name of its connection thread. So it must share this network namespace, and
-must have published a name or moved a connection before. Addresses, command lines and queues of kernel TCP come from
-/proc. Processes that do not answer within `PATIENCE`, such as stopped ones, are left out.
+must have published a name or moved a connection before; `unmet` finds the others. Addresses, command lines and queues
+of kernel TCP come from /proc. Processes that do not answer within `PATIENCE`, such as stopped ones, are left out.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ SEEN_PROCESS = struct.Struct(PROCESS_SHAPE)
 SEEN_END = struct.Struct(END_SHAPE)
 SENDS, RECEIVES, LOOP_DRIVEN, ASLEEP, WAITS, FELL_BACK = FLAGS
 MARKS = {LOOP_DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", FELL_BACK: "left"}
+UNMET = "has met no peer yet"
+"""The reason that is shown for the connections of a process without a connection thread."""
 PATIENCE = 0.5
 """Seconds in which all processes must answer."""
 SO_PASSRIGHTS = 83
@@ -125,13 +127,18 @@ class _Answers:
 
 def names(pids: set[int] | None = None) -> list[bytes]:
     """Returns the socket addresses of connection threads in this network namespace: all, or those of `pids`."""
-    with open("/proc/net/unix", encoding="ascii", errors="replace") as table:
-        lines = [line.split() for line in table if PREFIX in line]
-    found = {words[7]: words[6] for words in lines if len(words) == 8 and words[7].startswith(PREFIX)}
+    found = _threads()
     if pids is not None:
         held = {inode for pid in pids for inode in sockets(pid)}
         found = {name: inode for name, inode in found.items() if int(inode) in held}
     return [b"\0" + name[1:].encode() for name in sorted(found)]
+
+
+def _threads() -> dict[str, str]:
+    """Returns the names of connection threads in this network namespace, and the inodes of their sockets."""
+    with open("/proc/net/unix", encoding="ascii", errors="replace") as table:
+        lines = [line.split() for line in table if PREFIX in line]
+    return {words[7]: words[6] for words in lines if len(words) == 8 and words[7].startswith(PREFIX)}
 
 
 def sockets(pid: int) -> set[int]:
@@ -248,19 +255,21 @@ class _Kernel:
     state: int
     send_queue: int
     receive_queue: int
+    user: int = 0
 
 
-def kernel_connections(listening: bool = False) -> dict[int, _Kernel]:
-    """Returns the TCP sockets of this network namespace by inode: the listening ones, or the others."""
+def kernel_connections(listening: bool = False, of: int | None = None) -> dict[int, _Kernel]:
+    """Returns the TCP sockets by inode: the listening ones, or the others. They are those of this network namespace, or
+    of that of the process `of`."""
     found = {}
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in _lines(table):
+    for table in ("tcp", "tcp6"):
+        for line in _lines(f"/proc/{'self' if of is None else of}/net/{table}"):
             words = line.split()
             state = int(words[3], 16)
             if (state == 10) != listening:
                 continue
             send, receive = (int(word, 16) for word in words[4].split(":"))
-            found[int(words[9])] = _Kernel(address(words[1]), address(words[2]), state, send, receive)
+            found[int(words[9])] = _Kernel(address(words[1]), address(words[2]), state, send, receive, int(words[7]))
     return found
 
 
@@ -281,6 +290,79 @@ def address(text: str) -> str:
         ip = ip.ipv4_mapped or ip
     shown = f"[{ip}]" if isinstance(ip, ipaddress.IPv6Address) else str(ip)
     return f"{shown}:{int(port, 16)}"
+
+
+def has_fastsock(pid: int) -> bool | None:
+    """Returns whether a process uses fastsock; None if it cannot be known, as for a process of another user."""
+    return _loaded(pid)[0]
+
+
+def _loaded(pid: int) -> tuple[bool | None, bool]:
+    """Returns `has_fastsock`, and whether `fastsock run` is why, as far as can be seen."""
+    try:
+        python = os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+            maps = file.read()
+        with open(f"/proc/{pid}/environ", "rb") as file:  # (other programs write over theirs)
+            below_run = b"\0FASTSOCK_RUN=1\0" in b"\0" + file.read()
+    except OSError:
+        return None, False
+    if "/fastsock/_native/_core." in maps:
+        return True, below_run
+    # Below `fastsock run` the library does nothing in an interpreter that it was preloaded in (interpose/settings.c),
+    # but in one that cannot have the package: sitecustomize puts it in place with ctypes.
+    has = "/fastsock/libfastsock.so" in maps and (not (below_run and python) or "/_ctypes." in maps)
+    return has, has and (below_run or not python)
+
+
+def unmet(pids: set[int] | None = None) -> list[Process]:
+    """Returns the processes of this user (only those in `pids`, if given) that `fastsock run` serves and that have met
+    no peer yet. They have no connection thread, so they answer no query: /proc shows them and their connections."""
+    kernel = kernel_connections()
+    threads = {int(inode) for inode in _threads().values()}
+    found = []
+    for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
+        if pid == os.getpid() or (pids is not None and pid not in pids) or not _is_served(pid):
+            continue
+        own = sockets(pid)
+        if not own & threads:
+            ends = tuple(_unmet(inode, kernel[inode]) for inode in sorted(own & kernel.keys()))
+            gone = dict.fromkeys(COUNTERS, 0)
+            found.append(
+                Process(pid=pid, command=command_of(pid), protocol=VERSION, gone=gone, names=0, connections=ends)
+            )
+    return found
+
+
+def _is_served(pid: int) -> bool:
+    """Returns true if a process of this user, in this network namespace, is served below `fastsock run`."""
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            return False
+        if os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net"):
+            return False
+    except OSError:
+        return False
+    return _loaded(pid)[1]
+
+
+def _unmet(inode: int, known: _Kernel) -> Connection:
+    return Connection(
+        inode=inode,
+        local=known.local,
+        peer=known.peer,
+        state=TCP_STATES.get(known.state, str(known.state)),
+        path="tcp",
+        reason=UNMET,
+        peer_pid=None,
+        receive_queue=known.receive_queue,
+        send_queue=known.send_queue,
+        unconsumed=0,
+        credits=None,
+        window=0,
+        marks=(),
+        counters={},
+    )
 
 
 def command_of(pid: int) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -24,6 +26,10 @@ class Peers:
     ends: dict[int, set[Ends]] = attrs.field(factory=dict)
     """Process -> its connections."""
     programs: dict[Ends, Peer] = attrs.field(factory=dict)
+    users: dict[Ends, int] = attrs.field(factory=dict)
+    """Whose the other end is."""
+    sought: set[Ends] = attrs.field(factory=set)
+    """Connections whose other end was sought in other network namespaces."""
     owners: dict[int, int] = attrs.field(factory=dict)
     """Inode of a socket -> its process."""
 
@@ -37,8 +43,12 @@ class Peers:
             for inode in introspection.sockets(pid) & kernel.keys():
                 ends = kernel[inode].local, kernel[inode].peer
                 seen.add(ends)
+                if (ends[1], ends[0]) not in inodes and ends not in self.sought:
+                    self.sought.add(ends)
+                    self._look_elsewhere(ends)
                 if other := inodes.get((ends[1], ends[0])):  # 0: not accepted yet
                     opposite[ends] = other
+                    self.users[ends] = kernel[other].user
         self._find_owners(opposite.values())
         told = [end for process in processes for end in process.connections if end.path == "tcp"]
         reasons = {(end.peer, end.local): end.reason for end in told}
@@ -62,6 +72,37 @@ class Peers:
             found = program(self.owners.get(inode))
         return found
 
+    def user_of(self, local: str, peer: str) -> str:
+        """Returns the name of the user whose the other end is, or "" if it is this user, or unknown."""
+        user = self.users.get((local, peer), os.geteuid())
+        if user == os.geteuid():
+            return ""
+        with suppress(KeyError):
+            return pwd.getpwuid(user).pw_name
+        return str(user)
+
+    def _look_elsewhere(self, ends: Ends) -> None:
+        """Looks for the other end in the other network namespaces of this host whose processes this user may see."""
+        for pid in self._namespaces():
+            for inode, known in introspection.kernel_connections(of=pid).items():
+                if (known.peer, known.local) == ends:
+                    self._find_owners([inode])
+                    found = program(self.owners.get(inode))
+                    if found is not None:
+                        self.programs[ends] = attrs.evolve(found, elsewhere=True)
+                    return
+
+    def _namespaces(self) -> list[int]:
+        """Returns a process of each other network namespace."""
+        found: dict[str, int] = {}
+        for name in os.listdir("/proc"):
+            with suppress(OSError):
+                if name.isdigit():
+                    found.setdefault(os.readlink(f"/proc/{name}/ns/net"), int(name))
+        with suppress(OSError):
+            found.pop(os.readlink("/proc/self/ns/net"), None)
+        return list(found.values())
+
     def _find_owners(self, inodes: Iterable[int]) -> None:
         wanted = set(inodes) - self.owners.keys()
         for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()) if wanted else ():
@@ -83,14 +124,11 @@ def program(pid: int | None) -> Peer | None:
     try:
         executable = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
         maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-        below_run = b"\0FASTSOCK_RUN=1\0" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
-    # The library does nothing in an interpreter below `fastsock run` (interpose/settings.c).
-    library = "/fastsock/libfastsock.so" in maps and not (below_run and executable.startswith("python"))
     return Peer(
         pid=pid,
         command=introspection.command_of(pid),
         python=executable.startswith(("python", "pypy")) or "/libpython" in maps,
-        fastsock=library or "/fastsock/_native/_core." in maps,
+        fastsock=bool(introspection.has_fastsock(pid)),
     )

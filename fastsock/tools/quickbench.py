@@ -135,7 +135,7 @@ def slice_of(work: int, path: str, seconds: float) -> tuple[float, float, str, s
     Raises RuntimeError if a program fails."""
     environment = dict(os.environ)
     if path == "ring":
-        environment = _startup.environment(environment)
+        environment = _startup.environment(environment, config.from_environment())
     else:
         environment.pop(_startup.RUN, None)
     command = [sys.executable, "-m", "fastsock.tools.quickbench"]

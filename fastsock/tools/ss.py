@@ -51,7 +51,8 @@ LONGEST = 120
 def show(pids: set[int] | None, as_json: bool) -> int:
     """Prints the connections, on a terminal in lines that fit. Returns 1 if `pids` are given and none of them answered,
     else 0. Raises OSError if processes cannot be queried."""
-    processes = introspection.query(pids)
+    processes = [*introspection.query(pids), *introspection.unmet(pids)]
+    processes.sort(key=lambda process: process.pid)
     if as_json:
         print(json.dumps([attrs.asdict(process) for process in processes], indent=2))
     else:

@@ -57,7 +57,7 @@ def test_a_program_in_c_without_fastsock_is_named_first(reason):
 @pytest.mark.parametrize("reason", sorted(KNOWN))
 def test_a_python_program_without_fastsock_is_named_where_that_helps(reason):
     text = advice_for(reason, PLAIN)
-    if ADVICE[reason].startswith("Nothing to do") and reason not in (Reason.SEEKING, Reason.UNPAID):
+    if ADVICE[reason].startswith("Nothing to do") and reason != Reason.UNPAID:
         assert text == ADVICE[reason]
     else:
         assert "python server.py (pid 8), under `fastsock run`" in text
@@ -72,11 +72,24 @@ def test_a_python_program_without_fastsock_is_named_where_that_helps(reason):
         (Reason.PEER, "", "gunicorn app:app (pid 9), has fastsock but did not answer"),
         (Reason.PEER, Reason.PEER, "gunicorn app:app (pid 9), has fastsock but did not answer"),
         (Reason.DETACHED, Reason.DETACHED, "Nothing to do: the connection became"),
-        (Reason.SEEKING, "", "Nothing to do: the connection was still looking"),
+        (Reason.SEEKING, "", "The connection was still looking"),
     ],
 )
 def test_the_end_that_refused_gets_the_advice(reason, other, says):
     assert says in advice_for(reason, attrs.evolve(OURS, reason=other))
+
+
+def test_the_user_of_the_other_end_is_named_where_trust_may_be_missing():
+    for peer in (None, OURS):
+        for reason in (Reason.PEER, Reason.SEEKING, Reason.UNTRUSTED):
+            assert "FASTSOCK_TRUST=user,www-data here" in advice_for(reason, peer, "www-data")
+    assert "TRUST" not in advice_for(Reason.PEER, REDIS, "www-data")
+    assert "TRUST" not in advice_for(Reason.FORKED, OURS, "www-data")
+
+
+def test_a_program_in_another_network_namespace_is_not_said_to_be_on_another_host():
+    text = advice_for(Reason.REMOTE, attrs.evolve(OURS, elsewhere=True))
+    assert "on this host, in another network namespace" in text
 
 
 def test_an_unknown_reason_gets_advice_too():

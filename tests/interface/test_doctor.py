@@ -213,6 +213,18 @@ def test_a_program_that_is_over_before_it_is_seen_gets_the_advice_too(watched):
     assert f"(pid {os.getpid()})" in end["program"]
 
 
+LATER = "    import encodings.idna, fastsock, os\n    fastsock.path_of(listener)\n"
+"""Imports what another user may not read."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_program_that_changes_its_user_is_watched_on(watched):
+    said = watched(ECHO + LATER + "    os.setgid(65534); os.setuid(65534); move(port)")
+    assert len(said["moved"]) == 2
+    assert len(said["processes"]) == 1
+    assert not said["uncounted"]
+
+
 def test_child_processes_are_watched_too(watched):
     said = watched(
         ECHO

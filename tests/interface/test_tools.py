@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import socket
+import subprocess
 import sys
 
 import pytest
@@ -49,6 +51,37 @@ def test_ss_says_why_one_is_on_kernel_tcp():
         said = "too few operations"
         done = until(lambda: (done := run("ss", program.pid)) and said in done.stdout and done, "the process answers")
     assert said in done.stdout
+
+
+LISTENER = """
+import socket
+with socket.create_server(("127.0.0.1", 0)) as server:
+    say(server.getsockname()[1])
+    far, _ = server.accept()
+    say(1)
+    far.recv(1)
+"""
+
+
+def test_ss_shows_programs_that_have_met_no_peer_yet(tmp_path):
+    """Also one that writes over its environment, and one with a connection to a program without fastsock."""
+    (tmp_path / "served.py").write_text("say = lambda what: print(what, flush=True)\n" + LISTENER)
+    words = [sys.executable, "-m", "fastsock", "run"]
+    with (
+        subprocess.Popen([*words, "cat"], stdin=subprocess.PIPE) as native,
+        subprocess.Popen([*words, tmp_path / "served.py"], stdout=subprocess.PIPE, text=True) as python,
+    ):
+        port = int(python.stdout.readline())
+        with socket.create_connection(("127.0.0.1", port)):
+            python.stdout.readline()
+            until(lambda: json.loads(run("ss", "--json", native.pid).stdout), "the native program is shown")
+            (process,) = json.loads(run("ss", "--json", python.pid).stdout)
+            said = run("ss", python.pid, native.pid).stdout
+        native.stdin.close()
+    (end,) = process["connections"]
+    assert (end["path"], end["reason"], end["local"]) == ("tcp", introspection.UNMET, f"127.0.0.1:{port}")
+    assert introspection.UNMET in said
+    assert f"{native.pid}  cat" in said
 
 
 def test_ss_as_json():

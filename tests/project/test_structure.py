@@ -34,9 +34,9 @@ LONGEST = 500
 LAYERS = (
     {"errors", "import_hooks"},
     {"config", "observability", "statistics"},
-    {"_native.core", "launch"},
+    {"_native.core"},
     {"_native.libc_front", "_native.control", "_native.transport_socket"},
-    {"path_events"},
+    {"path_events", "launch"},
     {"_native.endpoint", "socket_class"},
     {"_native.transport"},
     {"_native.relay_protocol"},

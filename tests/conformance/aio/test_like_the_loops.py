@@ -164,9 +164,8 @@ async def test_a_closed_transport_has_the_socket_that_the_loops_has(world: World
 
 @pytest.mark.parametrize("paused", [False, True])
 @everywhere
-async def test_a_number_handed_out_takes_the_connection_back_with_all_that_is_under_way(
-    world: World, paused: bool
-) -> None:
+async def test_a_number_is_handed_out_with_all_that_is_under_way(world: World, paused: bool) -> None:
+    """On the ring, where the connection stays."""
     near, far = await world.pair()
     if world.path == "midstream":
         await world.move(near, far)
@@ -187,7 +186,7 @@ async def test_a_number_handed_out_takes_the_connection_back_with_all_that_is_un
     assert await world.received(near, len(data)) == data
     await echo(world, near, far, 100_000)
     if world.path != "kernel":
-        assert near.transport.get_extra_info("fastsock").path == "tcp"
+        assert near.transport.get_extra_info("fastsock").path == "ring"
     near.transport.close()
     await world.until(lambda: near.lost and far.lost)
     assert near.error is None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from harness.pairs import KernelSocket, bind_beside, payload, socket_at
 from harness.processes import running
 from harness.steps import STEPS
 
-from conformance.aio.kit import HOST, PATHS, Recorder, World, everywhere, served
+from conformance.aio.kit import HOST, PATHS, Buffered, Recorder, World, everywhere, served
 
 # ---- handed out
 
@@ -69,6 +70,10 @@ class Walk:
         await self.world.until(lambda: far.protocol.transport is not None)
         server.close()
 
+    def on_ring(self, near: Side, far: Side) -> bool:
+        """Or on the only path that there is."""
+        return self.world.path == "kernel" or self.world.on_ring(near.protocol, far.protocol)
+
     async def exchange(self, near: Side, far: Side, number: int) -> None:
         for sender, receiver in ((near, far), (far, near)):
             for side in (near, far):
@@ -79,7 +84,7 @@ class Walk:
             assert await self.world.received(receiver.protocol, len(data)) == data
 
     async def walk(self, near: Side, far: Side) -> None:
-        """Handed out at both ends, and the connection goes on."""
+        """Handed out at both ends, and the connection goes on, on the ring."""
         await self.connect(near, far)
         for number in range(ROUNDS):
             await self.exchange(near, far, number)
@@ -92,8 +97,9 @@ class Walk:
                 number = sender.handed if isinstance(sender.handed, int) else sender.handed.fileno()
                 assert os.write(number, b"raw") == 3
                 assert await self.world.received(receiver.protocol, 3) == b"raw"
-        for number in range(10):
+        for number in range(ROUNDS if not self.on_ring(near, far) else 10):
             await self.exchange(near, far, number)
+        assert self.on_ring(near, far)
         near.end()
         far.end()
         await self.world.until(lambda: near.protocol.lost and far.protocol.lost)
@@ -135,6 +141,135 @@ async def test_every_step_is_walked(world: World, below: bool) -> None:
         for side in sides:
             seen |= side.seen
             side.end()
+
+
+# ---- used
+
+
+def readable_by_poll(number: int) -> bool:
+    poll = select.poll()
+    poll.register(number, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def readable_by_epoll(number: int) -> bool:
+    with select.epoll() as epoll:
+        epoll.register(number, select.EPOLLIN)
+        return bool(epoll.poll(0))
+
+
+READABLE: dict[str, Callable[[int], bool]] = {
+    "poll": readable_by_poll,
+    "select": lambda number: bool(select.select([number], [], [], 0)[0]),
+    "epoll": readable_by_epoll,
+}
+
+
+async def handed_pair(world: World, **options: Any) -> tuple[Any, Any, int]:
+    near, far = await world.pair(**options)
+    return near, far, near.transport.get_extra_info("socket").fileno()
+
+
+@everywhere
+async def test_calls_on_the_number_see_what_the_transport_would(world: World) -> None:
+    near, far, number = await handed_pair(world)
+    near.transport.pause_reading()
+    for ask in READABLE.values():
+        assert not ask(number)
+        with pytest.raises(BlockingIOError):
+            os.read(number, 10)
+        far.transport.write(b"by the number")
+        await world.until(lambda ask=ask: ask(number))
+        assert os.read(number, 100) == b"by the number"
+    near.transport.resume_reading()
+    far.transport.write(b"by the transport")
+    assert await world.received(near, 16) == b"by the transport"
+    far.transport.close()
+    near.transport.pause_reading()
+    await world.until(lambda: all(ask(number) for ask in READABLE.values()))
+    assert os.read(number, 1) == b""
+
+
+async def written_in_turns(world: World, order: list[bytes]) -> None:
+    near, far, number = await handed_pair(world)
+    for turn in range(20):
+        near.transport.write(b"t%d," % turn)
+        os.write(number, b"n%d," % turn)
+        await asyncio.sleep(0)
+    await world.until(lambda: far.data.count(b",") == 40)
+    order.append(bytes(far.data))
+
+
+def test_writes_of_both_come_in_the_order_of_the_loop_s_own_transport(world: World) -> None:
+    order: list[bytes] = []
+    for place in (world, World(world.loop_kind, "kernel")):
+        place.run(written_in_turns(place, order))
+    assert order[0] == order[1]
+
+
+@everywhere
+async def test_what_waits_for_room_is_sent_in_its_order(world: World) -> None:
+    """Whether the number was handed out before the bytes were written, or after."""
+    data = payload(32 << 20)
+    for early in (True, False):
+        near, far = await world.pair()
+        far.transport.pause_reading()
+        if early:
+            near.transport.get_extra_info("socket").fileno()
+        near.transport.write(data)
+        await world.quiet()
+        assert near.transport.get_write_buffer_size() > 0
+        near.transport.get_extra_info("socket").fileno()
+        await world.quiet()
+        assert near.transport.get_write_buffer_size() > 0
+        near.transport.write(b"after")
+        near.transport.write_eof()
+        far.transport.resume_reading()
+        assert await world.received(far, len(data) + 5) == data + b"after"
+        await world.until(lambda far=far: "eof" in far.events)
+
+
+@pytest.mark.parametrize("sides", [1, 2])
+@pytest.mark.parametrize("end", ["close", "write_eof", "abort", "shutdown"])
+@everywhere
+async def test_a_connection_whose_number_was_handed_out_ends_as_others(world: World, end: str, sides: int) -> None:
+    near, far = await world.pair(far=lambda: Recorder(keep_open=True))
+    number, *_ = [protocol.transport.get_extra_info("socket").fileno() for protocol in (near, far)[:sides]]
+    near.transport.write(b"last")
+    await world.until(lambda: bytes(far.data) == b"last")
+    if end == "shutdown":
+        sock = KernelSocket(fileno=number)
+        sock.shutdown(socket.SHUT_WR)
+        sock.detach()
+    else:
+        getattr(near.transport, end)()
+    await world.until(lambda: "eof" in far.events or far.lost)
+    if end in ("write_eof", "shutdown"):
+        far.transport.write(b"answer")
+    far.transport.close()
+    await world.until(lambda: near.lost and far.lost)
+    if end in ("write_eof", "shutdown"):
+        assert bytes(near.data) == b"answer"
+
+
+@everywhere
+async def test_bytes_on_the_ring_when_the_number_is_handed_out_are_received(world: World) -> None:
+    """Whether the transport reads or not, and whichever kind its protocol is."""
+    for kind in (Recorder, Buffered):
+        for paused in (False, True):
+            near, far = await world.pair(near=kind)
+            if paused:
+                near.transport.pause_reading()
+            sent = b""
+            for number in range(20):
+                piece = payload(5000, number)
+                far.transport.write(piece)
+                sent += piece
+                if number == 10:
+                    near.transport.get_extra_info("socket").fileno()
+            await world.quiet()
+            near.transport.resume_reading()
+            assert await world.received(near, len(sent)) == sent
 
 
 SERVER = """

@@ -7,7 +7,21 @@ import struct
 from socket import IPPROTO_TCP, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
 
 import pytest
-from harness.pairs import Pair, error_of, fill, pattern, raises_errno, read_exactly, until
+from harness.pairs import (
+    Pair,
+    bind_beside,
+    configured,
+    error_of,
+    fill,
+    listening,
+    path_of,
+    pattern,
+    raises_errno,
+    read_exactly,
+    socket_class,
+    standing,
+    until,
+)  # fmt: skip
 
 OPTIONS = {
     "TCP_NODELAY": (IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -107,3 +121,30 @@ def test_a_corked_stream_flows_when_uncorked(pair: Pair) -> None:
     near.sendall(b"body")
     near.setsockopt(IPPROTO_TCP, socket.TCP_CORK, 0)
     assert read_exactly(far, 9) == b"head;body"
+
+
+@pytest.mark.parametrize("corked", ["seeker", "publisher", "both"])
+@pytest.mark.parametrize("below", [True, False], ids=["below", "above"])
+def test_a_connection_that_is_corked_for_each_message_moves(corked: str, below: bool) -> None:
+    """Servers cork for each answer. It looks for its peer while it is not corked."""
+    with configured("midstream"), listening() as listener, socket_class(True)() as near:
+        bind_beside(near, listener.getsockname()[1], below)
+        near.connect(listener.getsockname())
+        far, _ = listener.accept()
+        with far:
+            ends = {"seeker": (near,), "publisher": (far,), "both": (near, far)}[corked]
+            for end in ends:
+                end.setsockopt(IPPROTO_TCP, socket.TCP_CORK, 1)
+            for _ in range(400):
+                for sender, receiver in ((near, far), (far, near)):
+                    if sender in ends:
+                        sender.setsockopt(IPPROTO_TCP, socket.TCP_CORK, 1)
+                    sender.sendall(b"head;")
+                    sender.sendall(b"body")
+                    if sender in ends:
+                        sender.setsockopt(IPPROTO_TCP, socket.TCP_CORK, 0)
+                    assert read_exactly(receiver, 9) == b"head;body"
+                if path_of(near) == path_of(far) == "ring":
+                    break
+            else:
+                pytest.fail(f"{standing(near)}, {standing(far)}")
