@@ -4,6 +4,7 @@
  * waits (epoll_wait.c). */
 #include "conn/event_slot.h"
 #include "conn/state.h"
+#include "ready/scan.h"
 #include "ready/shared_set.h"
 
 /* ---- slots ------------------------------------------------------------------------------------------------------------------ */
@@ -210,7 +211,6 @@ static int add(struct fs_poller *p, int op, int fd, struct fs_pollable *it, cons
     }
     m->asks = m->fresh = 1; /* of what the kernel knows alone, such as a reset, the first look tells too */
     fs_member_activate(m, 1);
-    fs_wake_waiters(p);
     return 0;
 }
 
@@ -225,7 +225,6 @@ static int change(struct fs_member *m, const struct epoll_event *event, int atta
     else if (!m->parked) return register_again(m);
     m->version++;
     fs_member_activate(m, 1);
-    fs_wake_waiters(m->poller);
     return 0;
 }
 
@@ -246,14 +245,23 @@ int fs_poller_ctl(struct fs_poller *p, int op, int fd, struct fs_pollable *it, c
     int failed;
     if (op != EPOLL_CTL_ADD && op != EPOLL_CTL_MOD && op != EPOLL_CTL_DEL) return pass(p, op, fd, event);
     if (op != EPOLL_CTL_DEL && !event) return -EFAULT;
-    if (it) pthread_mutex_lock(&it->lock);
-    fs_lock_poller(p);
-    failed = it ? control(p, op, fd, it, event) : control_foreign(p, op, fd, event);
-    fs_unlock_poller(p);
-    if (it) {
-        if (it->attached && !failed && op != EPOLL_CTL_MOD) fs_pollable_register(it);
-        pthread_mutex_unlock(&it->lock);
+    if (!it) {
+        fs_lock_poller(p);
+        failed = control_foreign(p, op, fd, event);
+        fs_unlock_poller(p);
+        return failed;
     }
+    pthread_mutex_lock(&it->lock);
+    fs_lock_poller(p);
+    p->waiters++; /* (another thread may close the instance meanwhile) */
+    int64_t longest = fs_longest_sleep(p);
+    failed = control(p, op, fd, it, event);
+    fs_unlock_poller(p);
+    if (it->attached && !failed && op != EPOLL_CTL_MOD) fs_pollable_register(it);
+    pthread_mutex_unlock(&it->lock);
+    fs_lock_poller(p);
+    if (!failed && op != EPOLL_CTL_DEL) fs_pass_to_sleepers(p, longest);
+    fs_leave_wait(p);
     return failed;
 }
 

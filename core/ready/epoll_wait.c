@@ -157,20 +157,12 @@ static int wait_for_events(struct wait *w, int64_t timeout) {
     }
 }
 
-/* The thread goes back to the program: what others who wait here, or poll the instance's number, have to know. */
+/* The thread goes back to the program: others who wait here, or poll the instance's number, have what stays. */
 static void pass_on(struct wait *w) {
     struct fs_poller *p = w->p;
     if (!p->set) return;
-    if (!p->sleepers && !p->exposed) {
-        fs_set_awake(p->set);
-        return;
-    }
-    if (p->exposed) {
-        struct fs_told nothing = {0};
-        if (p->hot) fs_members_check(p, &nothing, FS_ARM);
-    }
-    /* (What stays in the list is ready, or nobody has armed it: those that sleep look at it.) */
-    if (fs_prepare_sleep(p->set) || p->hot) fs_wake_owner(p->set);
+    if (p->sleepers || p->exposed) fs_pass_to_sleepers(p, fs_longest_sleep(p));
+    else fs_set_awake(p->set);
 }
 
 int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask) {

@@ -170,6 +170,19 @@ void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose
     if (claims != few) fs_system.free(claims);
 }
 
+void fs_pass_to_sleepers(struct fs_poller *p, int64_t longest) {
+    struct fs_told nothing = {0};
+    if (!p->set || !(p->sleepers || p->exposed)) return;
+    if (p->hot) fs_members_check(p, &nothing, FS_ARM);
+    int64_t now = fs_longest_sleep(p);
+    int sleep_too_long = p->sleepers && now >= 0 && (longest < 0 || now < longest);
+    if (!fs_prepare_sleep(p->set) && !p->hot && !sleep_too_long) return;
+    struct fs_event_set *set = p->set;
+    fs_unlock_poller(p); /* (who wakes takes it at once) */
+    fs_wake_owner(set);
+    fs_lock_poller(p);
+}
+
 /* Whether what the kernel tells of a parked member is an edge: not the FIN that the ring had before. */
 static int is_news(struct fs_member *m, uint32_t events) {
     struct fs_connection *c = fs_load_relaxed(&m->it->c);

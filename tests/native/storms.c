@@ -106,6 +106,45 @@ static void storm_of_edges(void) { storm_of(EPOLLET, WAITERS); }
 static void storm_of_single_shots(void) { storm_of(EPOLLONESHOT, WAITERS); }
 static void storm_of_single_edges(void) { storm_of(EPOLLONESHOT | EPOLLET, WAITERS); }
 
+static fs_word32 wakeups; /* by an event, of the thread that waits */
+static int (*plain_wait)(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask);
+
+static int count_wakeups(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
+    int got = plain_wait(epoll, events, most, time, mask);
+    if (got > 0 && (uint32_t)syscall(SYS_gettid) == fs_load_sc(&waiter_id)) fs_add_sc(&wakeups, 1);
+    return got;
+}
+
+/* A thread changes a member while another one sleeps, as programs do whose threads arm single shots: it wakes it for an event only. */
+static void change_beside_a_sleeper(void) {
+    pthread_t thread;
+    uint32_t found = 0;
+    char bytes[8];
+    begin();
+    open_pair(&pairs[0]);
+    control(poller, EPOLL_CTL_ADD, &pairs[0], 1, EPOLLIN | EPOLLONESHOT, 5);
+    move_pair(&pairs[0]);
+    plain_wait = fs_system.epoll_pwait2;
+    fs_system.epoll_pwait2 = count_wakeups;
+    await_sleep(start(&thread, wait_once, &found));
+    for (int i = 0; i < 100; i++) {
+        control(poller, EPOLL_CTL_MOD, &pairs[0], 1, i % 2 ? EPOLLIN | EPOLLONESHOT : EPOLLONESHOT, 5);
+        if (i % 10 == 0) usleep(1000); /* a thread that was woken has the time to look */
+    }
+    check(!fs_load_sc(&wakeups), "it was woken %u times", fs_load_sc(&wakeups));
+    check(transmit(&pairs[0], 0, "a", 1) == 1, "sending");
+    pthread_join(thread, NULL);
+    check(found == EPOLLIN && receive(&pairs[0], 1, bytes, 8) == 1, "told %x", found);
+    check(transmit(&pairs[0], 0, "b", 1) == 1, "sending");
+    await_sleep(start(&thread, wait_once, &found));
+    control(poller, EPOLL_CTL_MOD, &pairs[0], 1, EPOLLIN | EPOLLONESHOT, 5); /* what is there wakes it */
+    pthread_join(thread, NULL);
+    check(found == EPOLLIN, "told %x", found);
+    fs_system.epoll_pwait2 = plain_wait;
+    close_pair(&pairs[0]);
+    finish();
+}
+
 /* ---- threads at several pollers ------------------------------------------------------------------------------------- */
 
 static pthread_barrier_t together;
@@ -292,7 +331,7 @@ static void forked(void) {
 
 static const struct test tests[] = {
     TEST(storm_of_levels), TEST(storm_of_edges), TEST(storm_of_single_shots), TEST(storm_of_single_edges),
-    TEST(several_that_sleep), TEST(another_comes_and_goes), TEST(failures), TEST(forked),
+    TEST(several_that_sleep), TEST(change_beside_a_sleeper), TEST(another_comes_and_goes), TEST(failures), TEST(forked),
 };
 
 int main(int count, char **arguments) {
