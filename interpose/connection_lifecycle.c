@@ -59,7 +59,9 @@ void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_
     fs_early_begin(ip_conn(s), fd);
     fs_path_begin(ip_conn(s), ip_settings.move_after, service, under_way);
     ip_store_relaxed(&s->thing.kind, IP_EARLY);
-    if (ip_unlikely(!ip_settings.move_after)) {
+    if (ip_unlikely(fd <= 2)) { /* the C library reads, writes, replaces and closes the standard streams itself */
+        ip_leave_ring(s);
+    } else if (ip_unlikely(!ip_settings.move_after)) {
         ip_open(s);
         if (ip_settings.meeting_ns && !under_way) begin_at_once(s);
         ip_settle(s);

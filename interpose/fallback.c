@@ -90,3 +90,20 @@ ssize_t splice(int from, off64_t *at, int to, off64_t *to_at, size_t count, unsi
     return real.splice(from, at, to, to_at, count, flags);
 }
 
+/* ---- requests that threads of the C library's carry out: their calls are inside of it ----------------------------------- */
+
+int aio_read(struct aiocb *request) {
+    ip_leave_number(request->aio_fildes);
+    return real.aio_read(request);
+}
+
+int aio_write(struct aiocb *request) {
+    ip_leave_number(request->aio_fildes);
+    return real.aio_write(request);
+}
+
+int lio_listio(int mode, struct aiocb *const *requests, int count, struct sigevent *event) {
+    for (int i = 0; i < count; i++)
+        if (requests[i] && requests[i]->aio_lio_opcode != LIO_NOP) ip_leave_number(requests[i]->aio_fildes);
+    return real.lio_listio(mode, requests, count, event);
+}

@@ -36,6 +36,11 @@ __attribute__((constructor)) static void start(void) {
     fs_set_lookup();
     const char *settings = ip_given_settings();
     if (!settings) return;
+    const char *why = ip_put_in_place();
+    if (why) {
+        fprintf(stderr, "fastsock: %s stays on kernel TCP: %s\n", program_invocation_name, why);
+        return;
+    }
     ip_read_settings(settings);
     if (serve()) return;
     ip_store_relaxed(&ip_activity, IP_TAKING);

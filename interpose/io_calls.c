@@ -179,7 +179,6 @@ ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags) {
     if (!s) return ip_end_kernel(&call, real.preadv2(fd, v, count, at, flags));
     return ip_end_with(s, &call, receive_pieces(s, v, (size_t)count, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
 }
-ssize_t preadv64v2(int fd, const struct iovec *v, int count, off_t at, int flags) __attribute__((alias("preadv2")));
 
 ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags) {
     struct fs_call call = {0};
@@ -187,7 +186,6 @@ ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags) 
     if (!s) return ip_end_kernel(&call, real.pwritev2(fd, v, count, at, flags));
     return ip_end_with(s, &call, send_pieces(s, v, (size_t)count, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
 }
-ssize_t pwritev64v2(int fd, const struct iovec *v, int count, off_t at, int flags) __attribute__((alias("pwritev2")));
 
 /* ---- messages ------------------------------------------------------------------------------------------------------------ */
 
@@ -313,4 +311,3 @@ ssize_t sendfile(int to, int from, off_t *at, size_t count) {
     if (!s) return ip_end_kernel(&call, real.sendfile(to, from, at, count));
     return ip_end_with(s, &call, send_file(s, from, at, count));
 }
-ssize_t sendfile64(int to, int from, off_t *at, size_t count) __attribute__((alias("sendfile")));

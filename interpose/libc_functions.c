@@ -34,6 +34,27 @@ static int missing_epoll_pwait2(int epoll, struct epoll_event *events, int most,
     return ip_calls.epoll_pwait2(epoll, events, most, time, mask);
 }
 
+/* (Until glibc 2.34 they have a library of their own, which a plugin may bring along.) */
+#define FS_OF_LIBRT(E) \
+    E(aio_read, (struct aiocb *request), (request)) \
+    E(aio_write, (struct aiocb *request), (request)) \
+    E(lio_listio, (int mode, struct aiocb *const *requests, int count, struct sigevent *event), (mode, requests, count, event))
+
+static void *look_up_late(const char *name) {
+    void *librt = dlopen("librt.so.1", RTLD_LAZY);
+    return librt ? dlsym(librt, name) : NULL;
+}
+
+#define FS_LATE(name, parameters, arguments) \
+    static int late_##name parameters { \
+        void *found = look_up_late(#name); \
+        if (!found) return errno = ENOSYS, -1; \
+        memcpy(&real.name, &found, sizeof found); \
+        return real.name arguments; \
+    }
+FS_OF_LIBRT(FS_LATE)
+#undef FS_LATE
+
 void fs_set_lookup(void) {
     static int done;
     if (done) return;
@@ -47,5 +68,8 @@ void fs_set_lookup(void) {
     if (real.close_range == early_close_range) real.close_range = missing_close_range;
     if (real.epoll_pwait2 == early_epoll_pwait2) real.epoll_pwait2 = missing_epoll_pwait2;
     if (real.closefrom == early_closefrom) real.closefrom = missing_closefrom;
+#define FS_SET_LATE(name, parameters, arguments) if (real.name == early_##name) real.name = late_##name;
+    FS_OF_LIBRT(FS_SET_LATE)
+#undef FS_SET_LATE
     ip_tell_core();
 }

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #endif
 #undef _FORTIFY_SOURCE /* its headers define some of these functions themselves */
+#include <aio.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -78,6 +79,9 @@
     E(FILE *, fdopen, (int fd, const char *mode), (fd, mode)) \
     E(int, vdprintf, (int fd, const char *format, va_list more), (fd, format, more)) \
     E(ssize_t, splice, (int from, off64_t *at, int to, off64_t *to_at, size_t count, unsigned flags), (from, at, to, to_at, count, flags)) \
+    E(int, aio_read, (struct aiocb *request), (request)) \
+    E(int, aio_write, (struct aiocb *request), (request)) \
+    E(int, lio_listio, (int mode, struct aiocb *const *requests, int count, struct sigevent *event), (mode, requests, count, event)) \
     /* processes */ \
     E(int, execve, (const char *path, char *const *arguments, char *const *environment), (path, arguments, environment)) \
     E(int, execvpe, (const char *file, char *const *arguments, char *const *environment), (file, arguments, environment)) \

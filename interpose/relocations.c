@@ -1,13 +1,16 @@
-/* The functions in place of the C library's in a process that runs already: the slots that the loader has relocated are rewritten.
+/* The functions in place of the C library's: whoever looks one up, by whichever name, gets ours.
  *
- * A call of recv(2) goes through a slot that the loader has filled with the function's address, in each loaded object: of the procedure linkage
- * table (JUMP_SLOT), of the global offset table (GLOB_DAT), or a pointer in data (an absolute relocation). Each such slot that means the C
- * library's function gets ours. A slot that the loader fills at the first call may be filled by a thread that is in that call meanwhile, and
- * objects come later: so all objects but those that have settled are looked at again before a connection moves (ip_look_again), and before the
- * program looks a function up in an object that it has loaded (dlsym). A pointer that the program has copied before, and what dlsym(3) has told
- * before, stay as they are.
+ * Three tables of the loader lead to a function, and all of them are written by address, never by name:
+ *  - The C library's symbol table, in this process's memory. Each symbol that has the address of one of its functions gets the address of ours: all
+ *    versions, and aliases such as __read. So objects that are loaded from now on are bound to ours before their constructors run, also with
+ *    RTLD_DEEPBIND; so is a slot that is filled at its first call; and dlsym(3) and dlvsym(3) return ours, of the C library's own handle too.
+ *  - The slots of the objects that are there: of the procedure linkage table (JUMP_SLOT), of the global offset table (GLOB_DAT), and pointers in data
+ *    (absolute relocations). Each one that has the address of the C library's function gets ours.
+ *  - A preloaded library's own names (exports.map), which the loader finds first: calls of constructors that run before ours.
  *
- * Responsible for: which slots these are, and that they are writable meanwhile. Never: what the functions do. */
+ * A pointer that the program has copied before, and calls inside of the C library, stay as they are: those leave the ring first (fallback.c).
+ *
+ * Responsible for: which words these are, and that they are writable meanwhile. Never: what the functions do. */
 #include "interpose.h"
 
 #include <dlfcn.h>
@@ -24,11 +27,10 @@ enum { JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOB_DAT = R_AARCH64_GLOB_DAT, ABSOLUTE 
 
 /* ---- the functions ---------------------------------------------------------------------------------------------------- */
 
-/* What the library shows beside the table of libc_functions.h (interpose/exports.map). */
+/* What the library shows beside the table of libc_functions.h (interpose/exports.map): functions with code of their own in the C library. */
 #define OTHERS(E) \
-    E(__dprintf_chk) E(__poll_chk) E(__ppoll_chk) E(__read_chk) E(__recv_chk) E(__recvfrom_chk) E(__sigaction) E(__sysv_signal) \
-    E(__vdprintf_chk) E(bsd_signal) E(dprintf) E(execl) E(execle) E(execlp) E(execv) E(execvp) E(fcntl64) E(preadv64v2) E(pwritev64v2) E(sendfile64) \
-    E(siginterrupt) E(signal) E(sigset) E(sockatmark) E(ssignal) E(syscall) E(sysv_signal)
+    E(__dprintf_chk) E(__poll_chk) E(__ppoll_chk) E(__read_chk) E(__recv_chk) E(__recvfrom_chk) E(__vdprintf_chk) E(dprintf) E(execl) E(execle) \
+    E(execlp) E(execv) E(execvp) E(siginterrupt) E(signal) E(sigset) E(sockatmark) E(syscall) E(sysv_signal)
 
 /* (By their names in the object file: some of them have no declaration.) */
 #define DECLARE(name) extern const char ours_##name[] __asm__(#name);
@@ -36,39 +38,59 @@ enum { JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOB_DAT = R_AARCH64_GLOB_DAT, ABSOLUTE 
 FS_ENTRY_POINTS(DECLARE_ENTRY)
 OTHERS(DECLARE)
 
-static void *look_up(void *handle, const char *name);
-
 static struct function {
     const char *name;
     const void *ours;
-    void *theirs; /* the C library's; NULL: it has none */
+    const void *next; /* what our calls reach: the C library's, or that of another library that stands between; NULL: there is none */
 } functions[] = {
 #define LIST(name) {#name, ours_##name, NULL},
 #define LIST_ENTRY(type, name, parameters, arguments) LIST(name)
-    FS_ENTRY_POINTS(LIST_ENTRY) OTHERS(LIST) {"dlsym", (const void *)look_up, NULL},
+    FS_ENTRY_POINTS(LIST_ENTRY) OTHERS(LIST)
 };
-enum { FUNCTIONS = sizeof functions / sizeof *functions, PLACES = 512 };
+enum { FUNCTIONS = sizeof functions / sizeof *functions, PLACES = 512, CHANGED = 1024 };
 
-static unsigned char place_of[PLACES]; /* 1 + a function's place in the table, by the hash of its name; 0: free */
+static struct { const void *theirs, *ours; } addresses[PLACES]; /* of the C library's functions, by a hash; `theirs` NULL: free */
+static unsigned char place_of[PLACES];                          /* 1 + a function's place in the table, by the hash of its name; 0: free */
 
-static unsigned hash(const char *name) {
+static unsigned hash_of_name(const char *name) {
     unsigned h = 5381;
     while (*name) h = h * 33 + (unsigned char)*name++;
     return h % PLACES;
 }
 
-static struct function *function_of(const char *name) {
-    for (unsigned h = hash(name); place_of[h]; h = (h + 1) % PLACES)
+static unsigned hash_of_address(const void *address) { return (unsigned)((uintptr_t)address / 16 % PLACES); }
+
+static const struct function *function_of(const char *name) {
+    for (unsigned h = hash_of_name(name); place_of[h]; h = (h + 1) % PLACES)
         if (!strcmp(functions[place_of[h] - 1].name, name)) return &functions[place_of[h] - 1];
     return NULL;
 }
 
 static void fill_places(void) {
     for (unsigned i = 0; i < FUNCTIONS; i++) {
-        unsigned h = hash(functions[i].name);
+        unsigned h = hash_of_name(functions[i].name);
         while (place_of[h]) h = (h + 1) % PLACES;
         place_of[h] = (unsigned char)(i + 1);
     }
+}
+
+static const void *ours_for(const void *theirs) {
+    for (unsigned h = hash_of_address(theirs); addresses[h].theirs; h = (h + 1) % PLACES)
+        if (addresses[h].theirs == theirs) return addresses[h].ours;
+    return NULL;
+}
+
+static const void *theirs_for(const void *ours) {
+    for (unsigned h = 0; h < PLACES; h++)
+        if (addresses[h].theirs && addresses[h].ours == ours) return addresses[h].theirs;
+    return NULL;
+}
+
+static void note_address(const void *theirs, const void *ours) {
+    unsigned h = hash_of_address(theirs);
+    while (addresses[h].theirs && addresses[h].theirs != theirs) h = (h + 1) % PLACES;
+    addresses[h].theirs = theirs;
+    addresses[h].ours = ours;
 }
 
 /* ---- an object -------------------------------------------------------------------------------------------------------- */
@@ -78,11 +100,23 @@ struct object {
     const char *name;
     const ElfW(Sym) *symbols;
     const char *strings;
+    size_t symbol_count; /* 0: not known */
+    const ElfW(Versym) *versions;
     const ElfW(Rela) *tables[2];
     size_t sizes[2];
     ElfW(Addr) first, last;       /* its addresses */
     ElfW(Addr) sealed, sealed_to; /* what the loader has made read-only after the relocation */
 };
+
+/* The hashed symbols come last, in the order of their buckets: one after the last of the last chain. */
+static size_t count_hashed(const uint32_t *h) {
+    uint32_t buckets = h[0], first = h[1], bloom = h[2], last = 0;
+    const uint32_t *bucket = h + 4 + bloom * (sizeof(ElfW(Addr)) / sizeof *h), *chain = bucket + buckets;
+    for (uint32_t i = 0; i < buckets; i++) last = IP_MAX(last, bucket[i]);
+    if (last < first) return first;
+    while (!(chain[last - first] & 1)) last++;
+    return last + 1;
+}
 
 static void read_dynamic(struct object *o, const ElfW(Dyn) *d) {
     int is_rela = 1;
@@ -92,6 +126,9 @@ static void read_dynamic(struct object *o, const ElfW(Dyn) *d) {
         switch (d->d_tag) {
         case DT_SYMTAB: o->symbols = (const void *)at; break;
         case DT_STRTAB: o->strings = (const void *)at; break;
+        case DT_HASH: o->symbol_count = ((const uint32_t *)at)[1]; break;
+        case DT_GNU_HASH: o->symbol_count = count_hashed((const uint32_t *)at); break;
+        case DT_VERSYM: o->versions = (const void *)at; break;
         case DT_RELA: o->tables[0] = (const void *)at; break;
         case DT_RELASZ: o->sizes[0] = d->d_un.d_val; break;
         case DT_JMPREL: o->tables[1] = (const void *)at; break;
@@ -100,7 +137,8 @@ static void read_dynamic(struct object *o, const ElfW(Dyn) *d) {
         default: break;
         }
     }
-    if (!is_rela || !o->symbols || !o->strings) o->sizes[0] = o->sizes[1] = 0;
+    if (!is_rela) o->sizes[0] = o->sizes[1] = 0;
+    if (!o->symbols || !o->strings) o->symbol_count = 0;
 }
 
 static int read_object(struct object *o, const struct dl_phdr_info *info) {
@@ -124,155 +162,143 @@ static int read_object(struct object *o, const struct dl_phdr_info *info) {
     return dynamic != NULL;
 }
 
-/* ---- slots ------------------------------------------------------------------------------------------------------------ */
-
-static struct {
-    int in;        /* 1: ours are put in; 0: they are taken out */
-    int rewritten; /* slots of the object */
-    int unknown;   /* slots of it that mean neither function: the loader may not have filled them yet */
-    int unsettled; /* objects that are to be looked at again */
-    int failed;    /* an errno: some page cannot be made writable */
-    int64_t now;
-    unsigned long long added, removed; /* objects, as the loader counts them */
-} scan;
-
-/* What a slot of a function shall have, or NULL if it stays. A slot that means neither function belongs to another library's function of the
- * same name; one that leads back into its own object is not filled yet. */
-static const void *wanted(const struct object *o, const struct function *f, const void *now, unsigned type) {
-    if (!scan.in) return now == f->ours ? f->theirs : NULL;
-    int unfilled = type == JUMP_SLOT && o->first <= (ElfW(Addr))now && (ElfW(Addr))now < o->last;
-    return now == f->theirs || unfilled ? f->ours : NULL;
-}
-
-static void visit_table(const struct object *o, const ElfW(Rela) *table, size_t bytes, int *unsealed) {
-    for (const ElfW(Rela) *r = table; (const char *)r < (const char *)table + bytes; r++) {
-        unsigned type = ELF64_R_TYPE(r->r_info);
-        if (type != JUMP_SLOT && type != GLOB_DAT && type != ABSOLUTE) continue;
-        const ElfW(Sym) *symbol = &o->symbols[ELF64_R_SYM(r->r_info)];
-        if (symbol->st_shndx != SHN_UNDEF || (type == ABSOLUTE && r->r_addend)) continue;
-        const struct function *f = function_of(o->strings + symbol->st_name);
-        if (!f || !f->theirs) continue;
-        ip_atomic_ptr(const void) *slot = (void *)(o->base + r->r_offset);
-        const void *now = ip_load_relaxed(slot), *then = wanted(o, f, now, type);
-        if (!then) {
-            scan.unknown += scan.in && now != f->ours;
-            continue;
-        }
-        ElfW(Addr) at = o->base + r->r_offset;
-        if (o->sealed <= at && at < o->sealed_to && !*unsealed) {
-            if (mprotect((void *)o->sealed, o->sealed_to - o->sealed, PROT_READ | PROT_WRITE) < 0) {
-                scan.failed = errno;
-                return;
-            }
-            *unsealed = 1;
-        }
-        ip_store_relaxed(slot, then); /* (a thread that calls now goes to the one or the other) */
-        scan.rewritten++;
-    }
-}
-
 /* The last part of a file's name. */
 static const char *base_of(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
-/* Calls inside of the C library and of the loader are not served by us, with LD_PRELOAD neither. */
-static int is_apart(const struct object *o) {
-    static const char *const apart[] = {"libc.so", "ld-linux", "libpthread.so", "linux-vdso", "linux-gate"};
-    const char *name = base_of(o->name);
-    if (o->first <= (ElfW(Addr))functions && (ElfW(Addr))functions < o->last) return 1; /* this library */
-    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
-        if (!strncmp(name, apart[i], strlen(apart[i]))) return 1;
+static int is_named(const struct object *o, const char *const *names) {
+    for (; *names; names++)
+        if (!strncmp(base_of(o->name), *names, strlen(*names))) return 1;
     return 0;
 }
 
-enum { OBJECTS = 2048, SETTLING = 1000000000 }; /* ns */
-
-/* The objects that scans have looked at, until one is unloaded. An object settles if no slot of it was rewritten for so long that no thread is
- * still in a first call, whose end fills the slot once more. One that finds no place here is looked at by each scan. */
-static struct looked_at {
-    const void *headers; /* of the object; NULL: the place is free */
-    int64_t rewritten;   /* when a slot was, or was found unfilled, monotonic ns; 0: it has settled */
-} objects[OBJECTS];
-
-static struct looked_at *place_of_object(const void *headers) {
-    size_t at = (uintptr_t)headers / 64 % OBJECTS;
-    for (int tries = 0; tries < 16; tries++, at = (at + 1) % OBJECTS)
-        if (!objects[at].headers || objects[at].headers == headers) return &objects[at];
-    return NULL;
+/* The C library: its functions are looked up there, and its own calls stay as they are. */
+static int is_libc(const struct object *o) {
+    return is_named(o, (const char *const[]){"libc.so", "libpthread.so", "librt.so", NULL});
 }
 
-static void visit_object(const struct dl_phdr_info *info) {
+static int is_apart(const struct object *o) {
+    if (o->first <= (ElfW(Addr))functions && (ElfW(Addr))functions < o->last) return 1; /* this library */
+    return is_libc(o) || is_named(o, (const char *const[]){"ld-linux", "linux-vdso", "linux-gate", NULL});
+}
+
+/* ---- words of the loader's -------------------------------------------------------------------------------------------- */
+
+static struct {
+    int in;     /* 1: ours are put in; 0: they are taken out */
+    int failed; /* an errno: some page cannot be made writable */
+    int64_t since; /* when they were put in, monotonic ns */
+} scan;
+
+static void make_writable(ElfW(Addr) from, ElfW(Addr) to, int writable) {
+    ElfW(Addr) page = (ElfW(Addr))sysconf(_SC_PAGESIZE), first = from & -page, last = (to + page - 1) & -page;
+    if (mprotect((void *)first, last - first, writable ? PROT_READ | PROT_WRITE : PROT_READ) < 0 && writable) scan.failed = errno;
+}
+
+/* ---- the C library's symbols -------------------------------------------------------------------------------------------- */
+
+static struct { ElfW(Sym) *symbol; ElfW(Addr) value; } changed[CHANGED]; /* and what they were */
+static int changes;
+
+static int is_function(const ElfW(Sym) *symbol) {
+    return symbol->st_shndx != SHN_UNDEF && symbol->st_shndx != SHN_ABS && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
+}
+
+static int read_libc(struct object *o, const struct dl_phdr_info *info) {
+    return read_object(o, info) && is_libc(o);
+}
+
+/* (An older version of a function may do something else: of a name only the version counts that is bound today.) */
+static int note_functions(struct dl_phdr_info *info, size_t size, void *unused) {
+    struct object o;
+    (void)size, (void)unused;
+    if (!read_libc(&o, info)) return 0;
+    for (size_t i = 0; i < o.symbol_count; i++) {
+        if (!is_function(&o.symbols[i]) || (o.versions && o.versions[i] & 0x8000)) continue;
+        const struct function *f = function_of(o.strings + o.symbols[i].st_name);
+        if (f) note_address((const void *)(o.base + o.symbols[i].st_value), f->ours);
+    }
+    return 0;
+}
+
+static int change_symbols(struct dl_phdr_info *info, size_t size, void *unused) {
+    struct object o;
+    (void)size, (void)unused;
+    if (!read_libc(&o, info) || !o.symbol_count) return 0;
+    ElfW(Addr) first = (ElfW(Addr))o.symbols, last = (ElfW(Addr))(o.symbols + o.symbol_count);
+    make_writable(first, last, 1);
+    for (size_t i = 0; i < o.symbol_count && !scan.failed; i++) {
+        ElfW(Sym) *symbol = (ElfW(Sym) *)&o.symbols[i];
+        const void *ours = is_function(symbol) ? ours_for((const void *)(o.base + symbol->st_value)) : NULL;
+        if (!ours || changes == CHANGED) continue;
+        changed[changes].symbol = symbol;
+        changed[changes++].value = symbol->st_value;
+        /* (The loader adds the base, and the sum is ours. Other threads may look it up: one of both.) */
+        ip_store_relaxed((fs_word64 *)(void *)&symbol->st_value, (uint64_t)((ElfW(Addr))ours - o.base));
+    }
+    if (!scan.failed) make_writable(first, last, 0);
+    return 0;
+}
+
+static void change_symbols_back(void) {
+    for (int i = 0; i < changes; i++) {
+        ElfW(Addr) at = (ElfW(Addr))changed[i].symbol;
+        make_writable(at, at + sizeof *changed[i].symbol, 1);
+        if (!scan.failed) ip_store_relaxed((fs_word64 *)(void *)&changed[i].symbol->st_value, (uint64_t)changed[i].value);
+        make_writable(at, at + sizeof *changed[i].symbol, 0);
+    }
+    changes = 0;
+}
+
+/* ---- slots ------------------------------------------------------------------------------------------------------------ */
+
+static void visit_table(const struct object *o, const ElfW(Rela) *table, size_t bytes, int *unsealed) {
+    for (const ElfW(Rela) *r = table; (const char *)r < (const char *)table + bytes && !scan.failed; r++) {
+        unsigned type = ELF64_R_TYPE(r->r_info);
+        if (type != JUMP_SLOT && type != GLOB_DAT && type != ABSOLUTE) continue;
+        ElfW(Addr) at = o->base + r->r_offset;
+        ip_atomic_ptr(const void) *slot = (void *)at;
+        const void *now = ip_load_relaxed(slot), *then = scan.in ? ours_for(now) : theirs_for(now);
+        if (!then) continue;
+        if (o->sealed <= at && at < o->sealed_to && !*unsealed) {
+            make_writable(o->sealed, o->sealed_to, 1);
+            *unsealed = 1;
+            if (scan.failed) return;
+        }
+        ip_store_relaxed(slot, then); /* (a thread that calls now goes to the one or the other) */
+    }
+}
+
+static int visit_object(struct dl_phdr_info *info, size_t size, void *unused) {
     struct object o;
     int unsealed = 0;
-    scan.rewritten = scan.unknown = 0;
-    if (!read_object(&o, info) || is_apart(&o)) return;
+    (void)size, (void)unused;
+    if (!read_object(&o, info) || is_apart(&o)) return 0;
     for (int i = 0; i < 2; i++) visit_table(&o, o.tables[i], o.sizes[i], &unsealed);
-    if (unsealed) mprotect((void *)o.sealed, o.sealed_to - o.sealed, PROT_READ);
-}
-
-static int visit(struct dl_phdr_info *info, size_t size, void *first) {
-    (void)size;
-    if (*(int *)first && info->dlpi_subs != scan.removed) memset(objects, 0, sizeof objects);
-    *(int *)first = 0;
-    scan.added = info->dlpi_adds;
-    scan.removed = info->dlpi_subs;
-    struct looked_at *it = place_of_object(info->dlpi_phdr);
-    if (it && it->headers && !it->rewritten && scan.in) return 0;
-    visit_object(info);
-    if (it) {
-        if (scan.rewritten || (scan.unknown && !it->headers)) it->rewritten = scan.now;
-        else if (scan.now - it->rewritten > SETTLING) it->rewritten = 0;
-        it->headers = info->dlpi_phdr;
-    }
-    scan.unsettled += it ? it->rewritten != 0 : scan.rewritten != 0;
+    if (unsealed) make_writable(o.sealed, o.sealed_to, 0);
     return scan.failed;
 }
 
+static void look_at_slots(void) { dl_iterate_phdr(visit_object, NULL); }
+
 /* ---- looking again ---------------------------------------------------------------------------------------------------- */
 
-/* What the loader had counted when a scan left no object to be looked at again. Written with the lock; a stale value makes another scan. */
-static fs_word64 settled_added, settled_removed;
-static fs_word32 in_place;
+enum { SETTLING = 1000000000 }; /* ns */
 
-static int has_settled(struct dl_phdr_info *info, size_t size, void *unused) {
-    (void)size, (void)unused;
-    return info->dlpi_adds == ip_load_relaxed(&settled_added) && info->dlpi_subs == ip_load_relaxed(&settled_removed) ? 1 : -1;
-}
+static fs_word32 unsettled;
 
-static void look(void) {
-    int first = 1;
-    scan.now = ip_now();
-    scan.unsettled = 0;
-    dl_iterate_phdr(visit, &first);
-}
-
+/* A thread may be in a first call, or load an object, while the functions are put in: its end fills a slot with what it has found before. So the
+ * slots are looked at again before a connection moves, until no thread can be in such a call any more. */
 void ip_look_again(void) {
-    if (!ip_load_relaxed(&in_place) || dl_iterate_phdr(has_settled, NULL) > 0) return;
+    if (ip_likely(!ip_load_relaxed(&unsettled))) return;
     ip_lock();
-    if (ip_load_relaxed(&in_place)) {
-        look();
-        if (!scan.unsettled) {
-            ip_store_relaxed(&settled_added, scan.added);
-            ip_store_relaxed(&settled_removed, scan.removed);
-        }
+    if (ip_load_relaxed(&unsettled)) {
+        if (ip_now() - scan.since > SETTLING) ip_store_relaxed(&unsettled, 0);
+        look_at_slots();
     }
     ip_unlock();
-}
-
-/* As dlsym(3), which asks who calls: the C library's is called in our place where that matters. By a handle our functions are found too. */
-static void *look_up(void *handle, const char *name) {
-    static void *(*plain)(void *, const char *);
-    if (!plain) {
-        void *found = function_of("dlsym")->theirs;
-        memcpy(&plain, &found, sizeof found);
-    }
-    ip_look_again();
-    struct function *f = handle == RTLD_NEXT || !ip_load_relaxed(&in_place) ? NULL : function_of(name);
-    if (ip_likely(!f)) return plain(handle, name); /* a jump: it sees our caller */
-    void *found = plain(handle, name);
-    return found && found == f->theirs ? (void *)f->ours : found;
 }
 
 /* ---- in and out ------------------------------------------------------------------------------------------------------- */
@@ -283,40 +309,61 @@ static const char *file_of(const void *function) {
     return function && dladdr(function, &where) && where.dli_fname ? where.dli_fname : "";
 }
 
+/* The first function that the program's names mean in another library, where ours is not among what they can mean; or NULL. */
+static const struct function *taken_by_another(void *program, const char **file) {
+    if (dlsym(program, "fs_libc_install") == (void *)fs_libc_install) return NULL; /* it is preloaded, perhaps behind another library */
+    for (const struct function *f = functions; f < functions + FUNCTIONS; f++) {
+        void *found = dlsym(program, f->name);
+        if (!found || !f->next || found == f->next) continue;
+        *file = file_of(found);
+        /* (A program that is not relocatable has a place of its own for a function that it takes the address of.) */
+        if (strstr(base_of(*file), ".so")) return f;
+    }
+    return NULL;
+}
+
+/* A library that stands between calls the next function by dlsym(3): it must not be ours again. What it stands before goes by the names alone. */
+static void leave_out_chained(void) {
+    for (struct function *f = functions; f < functions + FUNCTIONS; f++) {
+        if (!f->next || ours_for(f->next) == f->ours) continue;
+        for (unsigned h = 0; h < PLACES; h++)
+            if (addresses[h].ours == f->ours) addresses[h].ours = NULL;
+    }
+}
+
 const char *ip_put_in_place(void) {
     static char why[256];
-    if (!place_of[hash("read")]) fill_places();
+    const char *file;
     void *program = dlopen(NULL, RTLD_LAZY); /* with all that every object finds (RTLD_DEFAULT finds ours first: we are linked with -Bsymbolic) */
     if (!dlsym(program, "gnu_get_libc_version")) return "the C library is not glibc";
-    if (dlsym(program, "fs_libc_install") == (void *)fs_libc_install) return NULL; /* it is preloaded, perhaps behind another library */
-    for (struct function *f = functions; f < functions + FUNCTIONS; f++) {
-        f->theirs = dlsym(RTLD_NEXT, f->name);
-        void *found = dlsym(program, f->name);
-        if (!found || !f->theirs || found == f->theirs) continue;
-        const char *file = file_of(found);
-        if (strstr(base_of(file), ".so")) { /* (a program that is not relocatable has a place of its own for a function that it takes the address of) */
-            snprintf(why, sizeof why, "%s is also in %s", f->name, file);
-            return why;
-        }
+    if (!place_of[hash_of_name("read")]) fill_places();
+    for (struct function *f = functions; f < functions + FUNCTIONS; f++) f->next = dlsym(RTLD_NEXT, f->name);
+    const char *single_threaded = dlsym(program, "__libc_single_threaded"); /* glibc has it from 2.32 on */
+    const struct function *taken = taken_by_another(program, &file);
+    if (taken) {
+        snprintf(why, sizeof why, "%s is also in %s", taken->name, file);
+        return why;
     }
+    memset(addresses, 0, sizeof addresses);
+    dl_iterate_phdr(note_functions, NULL);
+    leave_out_chained();
     scan.in = 1;
     scan.failed = 0;
-    memset(objects, 0, sizeof objects);
-    ip_store_relaxed(&settled_added, 0);
-    look();
+    dl_iterate_phdr(change_symbols, NULL);
+    if (!scan.failed) look_at_slots();
     if (scan.failed) {
         snprintf(why, sizeof why, "the loader's tables cannot be written: %s", strerror(scan.failed));
-        ip_store_relaxed(&in_place, 1);
         ip_take_out_of_place();
         return why;
     }
-    ip_store_relaxed(&in_place, 1);
+    scan.since = ip_now();
+    ip_store_relaxed(&unsettled, !single_threaded || !*single_threaded);
     return NULL;
 }
 
 void ip_take_out_of_place(void) {
-    if (!ip_load_relaxed(&in_place)) return;
-    ip_store_relaxed(&in_place, 0);
+    ip_store_relaxed(&unsettled, 0);
     scan.in = scan.failed = 0;
-    look();
+    change_symbols_back();
+    look_at_slots();
 }

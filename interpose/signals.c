@@ -256,7 +256,6 @@ int sigaction(int number, const struct sigaction *how, struct sigaction *before)
     unlock_handlers();
     return 0;
 }
-int __sigaction(int number, const struct sigaction *how, struct sigaction *before) { return sigaction(number, how, before); }
 
 enum { KERNEL_SET = 8 }; /* bytes of the kernel's set of signals */
 
@@ -304,10 +303,7 @@ static int ends_calls(int number) { return (int)(ip_load_relaxed(&interrupts[num
 sighandler_t signal(int number, sighandler_t handler) {
     return set(number, handler, number > 0 && number < SIGNALS && ends_calls(number) ? 0 : SA_RESTART);
 }
-sighandler_t bsd_signal(int number, sighandler_t handler) { return signal(number, handler); }
-sighandler_t ssignal(int number, sighandler_t handler) { return signal(number, handler); }
 sighandler_t sysv_signal(int number, sighandler_t handler) { return set(number, handler, (int)(SA_RESETHAND | SA_NODEFER)); }
-sighandler_t __sysv_signal(int number, sighandler_t handler) { return sysv_signal(number, handler); }
 
 sighandler_t sigset(int number, sighandler_t handler) {
     struct sigaction how = {.sa_handler = handler}, before;

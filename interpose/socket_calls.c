@@ -174,7 +174,7 @@ int dup(int fd) {
     if (ip_unlikely(made < 0) && ip_give_back()) made = real.dup(fd);
     if (ip_unlikely(ip_thing_at(fd) != NULL)) {
         ip_also_means(fd, made);
-        if (0 <= made && made <= 2) ip_leave_number(made); /* the C library reads and writes the standard streams itself */
+        if (0 <= made && made <= 2) ip_leave_number(made); /* (a standard stream: ip_connected) */
     }
     return made;
 }
@@ -199,7 +199,7 @@ int dup3(int from, int to, int flags) {
 
 int dup2(int from, int to) { return from == to ? real.dup2(from, to) : dup3(from, to, 0); }
 
-int fcntl64(int fd, int what, ...) {
+int fcntl(int fd, int what, ...) {
     va_list more;
     va_start(more, what);
     void *argument = va_arg(more, void *);
@@ -219,4 +219,3 @@ int fcntl64(int fd, int what, ...) {
     }
     return got;
 }
-int fcntl(int fd, int what, ...) __attribute__((alias("fcntl64")));

@@ -48,6 +48,9 @@ int pass_on(int fd);                /* the number as another process would get i
 
 void data(int a, int b);
 void whole(int a, int b);
+void ways(int a, int b);
+void standard(int a, int b);
+void requests(int a, int b);
 void messages(int a, int b);
 void files(int a, int b);
 void urgent(int a, int b);

@@ -19,13 +19,14 @@ SETTINGS = config.text_of(config.Settings())
 
 def compiled(folder: Path, source: str, *flags: str) -> Path:
     made = folder / Path(source).stem
-    subprocess.run([COMPILER, str(SOURCES / source), *flags, "-ldl", "-o", str(made)], check=True, timeout=60)
+    subprocess.run([COMPILER, str(SOURCES / source), *flags, "-pthread", "-ldl", "-o", str(made)], check=True, timeout=60)
     return made
 
 
 ROUND = """installed well, handler 1
 pointer ours, copied theirs
-dlsym: program ours, libc ours, next theirs
+dlsym: program ours, libc ours, next ours
+dlvsym: libc ours
 plugin ours
 filled again ours
 uninstalled theirs, plugin theirs, handler 1

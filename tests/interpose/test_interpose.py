@@ -31,6 +31,9 @@ def built(folder: Path, *flags: str) -> Path:
     program = folder / "conformance"
     words = [COMPILER, "-O1", "-Wall", "-Wno-stringop-overread", *flags, *map(str, SOURCES), "-pthread", "-ldl"]
     subprocess.run([*words, "-o", str(program)], check=True, timeout=110)
+    for plugin in "plugin.so", "deep.so":
+        source = str(ROOT / "tests/interpose/relocated/ways_plugin.c")
+        subprocess.run([COMPILER, "-shared", "-fPIC", source, "-o", str(folder / plugin)], check=True, timeout=60)
     return program
 
 
