@@ -223,8 +223,8 @@ ssize_t ip_end_with(struct ip_socket *s, struct fs_call *call, int64_t result) {
 
 /* ---- numbers that come and go --------------------------------------------------------------------------------------- */
 
-/* The last number of a connection, or another one while it has more, is about to be closed. With the lock. */
-static void lose_number(struct ip_socket *s, int fd) {
+/* The last number of a connection, or another one while it has more, is about to be closed; or it was, past us. With the lock. */
+static void lose_number(struct ip_socket *s, int fd, int is_closed) {
     struct fs_call call;
     int last = s->thing.numbers == 1, other;
     if (ip_is(&s->thing, IP_EARLY)) {
@@ -244,6 +244,7 @@ static void lose_number(struct ip_socket *s, int fd) {
         fs_conn_identify(ip_conn(s));
         if (ip_numbers_of(&s->thing, &other, 1)) fs_set_fd(ip_conn(s), other);
     } else {
+        if (is_closed) fs_set_fd(ip_conn(s), fd = -1); /* what has the number now is not the connection's */
         if (!fs_call_enter(ip_conn(s), &call)) return;
         if (fs_close_last_fd(ip_conn(s), fd)) {
             fs_finish(ip_conn(s));
@@ -253,7 +254,7 @@ static void lose_number(struct ip_socket *s, int fd) {
     ip_after_exit(s, &call, fs_call_exit(ip_conn(s), &call));
 }
 
-void ip_forget_number(int fd) {
+static void forget(int fd, int is_closed) {
     struct ip_thing *thing = ip_thing_at(fd);
     if (!thing || !ip_is_own_process()) return; /* what a child of vfork closes is its own */
     int error = errno;
@@ -271,12 +272,17 @@ void ip_forget_number(int fd) {
             ip_numbers_of(thing, &e->number, 1);
             if (p) fs_poller_set_number(p, e->number);
         }
-    } else if (thing && !ip_is(thing, IP_OURS)) {
-        lose_number((struct ip_socket *)thing, fd);
+    } else if (thing && ip_is(thing, IP_OURS)) {
+        if (is_closed) ip_forget_own_number(fd);
+    } else if (thing) {
+        lose_number((struct ip_socket *)thing, fd, is_closed);
     }
     ip_unlock();
     errno = error;
 }
+
+void ip_forget_number(int fd) { forget(fd, 0); }
+void ip_forget_closed(int fd) { forget(fd, 1); }
 
 void ip_prepare_to_share(struct ip_socket *s) {
     ip_open(s);

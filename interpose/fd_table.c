@@ -93,9 +93,12 @@ int ip_close_own(int fd) {
     return got < 0 ? -1 : 0;
 }
 
+void ip_forget_own_number(int fd) {
+    if (ip_load_relaxed(&ip_things[fd]) == &ours) ip_store_relaxed(&ip_things[fd], NULL);
+}
+
 void ip_forget_own_numbers(void) {
-    for (int fd = 0; fd <= ip_highest(); fd++)
-        if (ip_load_relaxed(&ip_things[fd]) == &ours) ip_store_relaxed(&ip_things[fd], NULL);
+    for (int fd = 0; fd <= ip_highest(); fd++) ip_forget_own_number(fd);
 }
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */

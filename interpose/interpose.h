@@ -121,6 +121,7 @@ static inline struct ip_socket *ip_socket_of(struct fs_connection *c) { return (
  * is active. */
 int ip_make_own(int fd, int what, long argument);
 int ip_close_own(int fd);
+void ip_forget_own_number(int fd);
 void ip_forget_own_numbers(void);
 
 extern struct fs_calls ip_calls; /* what the core calls: no cancellation points */
@@ -317,7 +318,14 @@ static inline void ip_operate(struct ip_socket *s) {
 
 void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its path. With the lock */
 void ip_forget_number(int fd);       /* the program closes it, or is about to have it mean something else */
+void ip_forget_closed(int fd);       /* the same of one that was closed past us */
 void ip_also_means(int fd, int made); /* `made` means what `fd` means */
+
+/* The kernel has just given the program this number: what it meant was closed past us. */
+static inline int ip_new_number(int fd) {
+    if (ip_unlikely(fd >= 0 && ip_is_known(fd))) ip_forget_closed(fd);
+    return fd;
+}
 
 /* The record of a connection that the program has, and that is no connection of this front end's yet; or NULL. With the lock. */
 struct ip_socket *ip_adopt_connected(int fd);

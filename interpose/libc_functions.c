@@ -64,6 +64,9 @@ void fs_set_lookup(void) {
         if (found) memcpy(&real.name, &found, sizeof found); \
     }
     FS_ENTRY_POINTS(FS_LOOK_UP)
+#define FS_LOOK_UP_NEW(name, parameters, arguments) FS_LOOK_UP(int, name, parameters, arguments)
+    FS_NEW_NUMBERS(FS_LOOK_UP_NEW, FS_LOOK_UP_NEW)
+#undef FS_LOOK_UP_NEW
 #undef FS_LOOK_UP
     if (real.close_range == early_close_range) real.close_range = missing_close_range;
     if (real.epoll_pwait2 == early_epoll_pwait2) real.epoll_pwait2 = missing_epoll_pwait2;

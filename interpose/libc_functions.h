@@ -106,9 +106,32 @@
     /* signals */ \
     E(int, sigaction, (int number, const struct sigaction *how, struct sigaction *before), (number, how, before))
 
+/* Functions that give the program one number or two (new_numbers.c). Ours are found by their addresses alone (relocations.c), and are not shown:
+ * memory allocators call some of them before anything can be looked up. */
+#define FS_NEW_NUMBERS(ONE, TWO) \
+    ONE(open, (const char *path, int flags, mode_t mode), (path, flags, mode)) \
+    ONE(__open_2, (const char *path, int flags), (path, flags)) \
+    ONE(__open64_2, (const char *path, int flags), (path, flags)) \
+    ONE(openat, (int folder, const char *path, int flags, mode_t mode), (folder, path, flags, mode)) \
+    ONE(__openat_2, (int folder, const char *path, int flags), (folder, path, flags)) \
+    ONE(__openat64_2, (int folder, const char *path, int flags), (folder, path, flags)) \
+    ONE(creat, (const char *path, mode_t mode), (path, mode)) \
+    ONE(eventfd, (unsigned value, int flags), (value, flags)) \
+    ONE(timerfd_create, (int clock, int flags), (clock, flags)) \
+    ONE(signalfd, (int fd, const sigset_t *mask, int flags), (fd, mask, flags)) \
+    ONE(inotify_init, (void), ()) \
+    ONE(inotify_init1, (int flags), (flags)) \
+    ONE(memfd_create, (const char *name, unsigned flags), (name, flags)) \
+    TWO(pipe, (int *made), (made)) \
+    TWO(pipe2, (int *made, int flags), (made, flags)) \
+    TWO(socketpair, (int family, int type, int protocol, int *made), (family, type, protocol, made))
+
 struct fs_real {
 #define FS_FIELD(type, name, parameters, arguments) type(*name) parameters;
     FS_ENTRY_POINTS(FS_FIELD)
+#undef FS_FIELD
+#define FS_FIELD(name, parameters, arguments) int(*name) parameters;
+    FS_NEW_NUMBERS(FS_FIELD, FS_FIELD)
 #undef FS_FIELD
 };
 

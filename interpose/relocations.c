@@ -37,6 +37,8 @@ enum { JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOB_DAT = R_AARCH64_GLOB_DAT, ABSOLUTE 
 #define DECLARE_ENTRY(type, name, parameters, arguments) DECLARE(name)
 FS_ENTRY_POINTS(DECLARE_ENTRY)
 OTHERS(DECLARE)
+#define DECLARE_NEW(name, parameters, arguments) extern const char ours_##name[] __asm__("ip_new_" #name) __attribute__((visibility("hidden")));
+FS_NEW_NUMBERS(DECLARE_NEW, DECLARE_NEW)
 
 static struct function {
     const char *name;
@@ -45,9 +47,11 @@ static struct function {
 } functions[] = {
 #define LIST(name) {#name, ours_##name, NULL},
 #define LIST_ENTRY(type, name, parameters, arguments) LIST(name)
-    FS_ENTRY_POINTS(LIST_ENTRY) OTHERS(LIST)
+#define LIST_NEW(name, parameters, arguments) LIST(name)
+    FS_ENTRY_POINTS(LIST_ENTRY) OTHERS(LIST) FS_NEW_NUMBERS(LIST_NEW, LIST_NEW)
 };
-enum { FUNCTIONS = sizeof functions / sizeof *functions, PLACES = 512, CHANGED = 1024 };
+#define COUNT(...) +1
+enum { SHOWN = 0 FS_ENTRY_POINTS(COUNT) OTHERS(COUNT), FUNCTIONS = sizeof functions / sizeof *functions, PLACES = 512, CHANGED = 1024 };
 
 static struct { const void *theirs, *ours; } addresses[PLACES]; /* of the C library's functions, by a hash; `theirs` NULL: free */
 static unsigned char place_of[PLACES];                          /* 1 + a function's place in the table, by the hash of its name; 0: free */
@@ -312,7 +316,7 @@ static const char *file_of(const void *function) {
 /* The first function that the program's names mean in another library, where ours is not among what they can mean; or NULL. */
 static const struct function *taken_by_another(void *program, const char **file) {
     if (dlsym(program, "fs_libc_install") == (void *)fs_libc_install) return NULL; /* it is preloaded, perhaps behind another library */
-    for (const struct function *f = functions; f < functions + FUNCTIONS; f++) {
+    for (const struct function *f = functions; f < functions + SHOWN; f++) {
         void *found = dlsym(program, f->name);
         if (!found || !f->next || found == f->next) continue;
         *file = file_of(found);

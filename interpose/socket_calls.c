@@ -14,7 +14,7 @@
 /* The number is that of a TCP socket that has just been made. Its record, or NULL. With the lock. */
 static struct ip_socket *adopt(int fd, int nonblocking) {
     if ((unsigned)fd >= IP_NUMBERS) return NULL;
-    if (ip_thing_at(fd)) ip_forget_number(fd); /* closed past us */
+    ip_new_number(fd);
     struct ip_socket *s = ip_new_socket();
     if (!s) return NULL;
     ip_store_relaxed(&s->nonblocking, (uint32_t)nonblocking);
@@ -25,7 +25,7 @@ static struct ip_socket *adopt(int fd, int nonblocking) {
 int socket(int family, int type, int protocol) {
     int fd = real.socket(family, type, protocol);
     if (ip_unlikely(fd < 0) && ip_give_back()) fd = real.socket(family, type, protocol);
-    if (fd < 0 || !ip_is_taking() || (family != AF_INET && family != AF_INET6) || (type & 0xf) != SOCK_STREAM ||
+    if (ip_new_number(fd) < 0 || !ip_is_taking() || (family != AF_INET && family != AF_INET6) || (type & 0xf) != SOCK_STREAM ||
         (protocol && protocol != IPPROTO_TCP) || !ip_is_own_process())
         return fd;
     ip_lock();
@@ -81,7 +81,7 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     struct ip_socket *listener = ip_socket_at(fd);
     int made = real.accept4(fd, peer, size, flags);
     if (ip_unlikely(made < 0) && ip_give_back()) made = real.accept4(fd, peer, size, flags);
-    if (made < 0 || !ip_is_claiming() || (!listener && !ip_is_taking()) || !ip_is_own_process()) return made;
+    if (ip_new_number(made) < 0 || !ip_is_claiming() || (!listener && !ip_is_taking()) || !ip_is_own_process()) return made;
     int error = errno;
     if (ip_unlikely(!listener && !is_tcp(fd))) {
         errno = error;
@@ -172,7 +172,7 @@ int shutdown(int fd, int how) {
 int dup(int fd) {
     int made = real.dup(fd);
     if (ip_unlikely(made < 0) && ip_give_back()) made = real.dup(fd);
-    if (ip_unlikely(ip_thing_at(fd) != NULL)) {
+    if (ip_new_number(made) >= 0 && ip_unlikely(ip_thing_at(fd) != NULL)) {
         ip_also_means(fd, made);
         if (0 <= made && made <= 2) ip_leave_number(made); /* (a standard stream: ip_connected) */
     }
@@ -205,7 +205,10 @@ int fcntl(int fd, int what, ...) {
     void *argument = va_arg(more, void *);
     va_end(more);
     struct ip_thing *thing = ip_thing_at(fd);
-    if (ip_likely(!thing)) return real.fcntl(fd, what, argument);
+    if (ip_likely(!thing)) {
+        int got = real.fcntl(fd, what, argument);
+        return what == F_DUPFD || what == F_DUPFD_CLOEXEC ? ip_new_number(got) : got;
+    }
     struct ip_socket *s = ip_socket_at(fd);
     long flags = (long)argument;
     if (s && ((what == F_SETFL && flags & O_ASYNC) || what == F_SETSIG)) ip_leave_ring(s); /* SIGIO is the kernel's to send */
@@ -214,7 +217,7 @@ int fcntl(int fd, int what, ...) {
     if (got < 0) return got;
     if (s && what == F_SETFL) ip_store_relaxed(&s->nonblocking, (flags & O_NONBLOCK) != 0);
     if (what == F_DUPFD || what == F_DUPFD_CLOEXEC) {
-        ip_also_means(fd, got);
+        ip_also_means(fd, ip_new_number(got));
         if (got <= 2) ip_leave_number(got);
     }
     return got;

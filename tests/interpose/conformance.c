@@ -80,7 +80,7 @@ static const struct {
     {"forks", forks}, {"forked_waits", forked_waits}, {"abandoned", abandoned}, {"closed_instances", closed_instances}, {"forked_alone", forked_alone}, {"forked_past", forked_past}, {"programs", programs},
     {"cancelled", cancelled}, {"leaps", leaps},
     {"spawns", spawns}, {"daemons", daemons}, {"changes", changes}, {"filtered", filtered}, {"numbers_left", numbers_left}, {"exits", exits}, {"renamed", renamed}, {"shares", shares},
-    {"filters", filters}, {"ways", ways}, {"standard", standard}, {"requests", requests},
+    {"filters", filters}, {"ways", ways}, {"standard", standard}, {"requests", requests}, {"given_again", given_again},
     {"interrupted_calls", interrupted_calls}, {"interrupted_by", interrupted_by}, {"masks", masks}, {"moments", moments}, {"renumbers", renumbers}, {"pipes", pipes},
     {"early_registered", early_registered}, {"early_instances", early_instances}, {"early_connects", early_connects}, {"early_shut", early_shut},
     {"early_urgent", early_urgent}, {"early_threads", early_threads}, {"early_closed", early_closed}, {"early_forked", early_forked},

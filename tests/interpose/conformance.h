@@ -51,6 +51,7 @@ void whole(int a, int b);
 void ways(int a, int b);
 void standard(int a, int b);
 void requests(int a, int b);
+void given_again(int a, int b);
 void messages(int a, int b);
 void files(int a, int b);
 void urgent(int a, int b);

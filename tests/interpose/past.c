@@ -4,6 +4,7 @@
 #include "conformance.h"
 
 #include <linux/io_uring.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 
 static long kernel(long number, long a, long b, long c, long d, long e, long f) {
@@ -43,6 +44,45 @@ static long by_io_uring(int fd, const char *data, long length) {
     if (done == 1) done = ((struct io_uring_cqe *)(void *)(completions + p.cq_off.cqes))->res;
     close(ring);
     return done;
+}
+
+/* A number that was closed so means what the kernel gives it to next. */
+static int gives_file(void) { return open("/etc/passwd", O_RDONLY | O_CLOEXEC); }
+static int gives_copy(void) { return dup(2); }
+static int gives_copy_at(void) { return fcntl(2, F_DUPFD_CLOEXEC, 0); }
+static int gives_counter(void) { return eventfd(1, EFD_CLOEXEC); }
+static int gives_socket(void) { return socket(AF_UNIX, SOCK_STREAM, 0); }
+static int gives_tcp(void) { return socket(AF_INET, SOCK_STREAM, 0); }
+static int gives_pipe(void) {
+    int ends[2];
+    if (pipe(ends)) abort();
+    close(ends[1]);
+    return ends[0];
+}
+
+void given_again(int a, int b) {
+    static int (*const gives[])(void) = {gives_file, gives_copy, gives_copy_at, gives_counter, gives_socket, gives_tcp, gives_pipe};
+    char into[16];
+    (void)a, (void)b;
+    for (size_t i = 0; i < sizeof gives / sizeof *gives; i++) {
+        int near, far;
+        connect_pair(&near, &far);
+        int below = open("/dev/null", O_RDONLY | O_CLOEXEC); /* so that a number that is closed is the lowest */
+        for (int n = 0; n < 60; n++) {
+            if (write(near, "x", 1) != 1 || read(far, into, 1) != 1 || write(far, "y", 1) != 1 || read(near, into, 1) != 1) abort();
+            if (n < 30) nap(1);
+        }
+        kernel(SYS_close, near, 0, 0, 0, 0, 0);
+        int next = gives[i]();
+        SAY(next == near);
+        SAY(poll(&(struct pollfd){.fd = next, .events = POLLIN}, 1, 0) >= 0);
+        if (i != 1 && i != 2 && i != 6) SAY(read(next, into, 8)); /* (the standard error may be anything) */
+        if (i != 1 && i != 2 && i != 5) SAY(write(next, "\1\0\0\0\0\0\0\0", 8));
+        SAY(send(next, "none", 4, MSG_NOSIGNAL));
+        SAY(read(far, into, sizeof into)); /* nothing of it has come */
+        SAY(close(next));
+        close(far), close(below);
+    }
 }
 
 static const struct {
