@@ -359,10 +359,10 @@ int ip_begin_forks(void); /* 0, or it has failed */
 void ip_each_connection(void (*body)(struct fs_connection *c)); /* that is open. With the lock */
 extern fs_word32 ip_filtered; /* the program has filtered its system calls: the core makes those alone that a filter may know */
 
-/* Puts the functions in place of the C library's in all loaded objects: NULL, or why that is not possible. */
+/* Puts the functions in place of the C library's: NULL, or why that is not possible. */
 const char *ip_put_in_place(void);
 void ip_take_out_of_place(void);
-void ip_look_again(void); /* at objects that were loaded since, and at slots that the loader has filled since. Without the lock */
+void ip_look_again(void); /* at slots that threads were about to fill meanwhile. Without the lock */
 
 void ip_end_if_unneeded(void); /* the end of the front end, if it was asked for and nothing needs it any more. With the lock */
 

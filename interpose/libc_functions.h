@@ -106,8 +106,8 @@
     /* signals */ \
     E(int, sigaction, (int number, const struct sigaction *how, struct sigaction *before), (number, how, before))
 
-/* Functions that give the program one number or two (new_numbers.c). Ours are found by their addresses alone (relocations.c), and are not shown:
- * memory allocators call some of them before anything can be looked up. */
+/* Functions that give the program one number or two (new_numbers.c). Ours are found by their addresses alone (relocations.c), and are not
+ * shown: memory allocators call some of them before anything can be looked up. */
 #define FS_NEW_NUMBERS(ONE, TWO) \
     ONE(open, (const char *path, int flags, mode_t mode), (path, flags, mode)) \
     ONE(__open_2, (const char *path, int flags), (path, flags)) \

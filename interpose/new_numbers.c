@@ -1,7 +1,7 @@
 /* Calls that give the program a number, of a file, a pipe, a timer and the like.
  *
- * What closes a number past the library (an instruction of its own, a copied pointer) leaves the record of a connection there. These calls see
- * that the kernel has given the number out again.
+ * What closes a number past the library (an instruction of its own, a copied pointer) leaves the record of a connection there. These calls
+ * see that the kernel has given the number out again.
  *
  * Responsible for: that such a number means nothing of ours. Never: what these calls do, or calls that make sockets (socket_calls.c). */
 #include "interpose.h"

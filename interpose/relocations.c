@@ -1,14 +1,16 @@
 /* The functions in place of the C library's: whoever looks one up, by whichever name, gets ours.
  *
- * Three tables of the loader lead to a function, and all of them are written by address, never by name:
- *  - The C library's symbol table, in this process's memory. Each symbol that has the address of one of its functions gets the address of ours: all
- *    versions, and aliases such as __read. So objects that are loaded from now on are bound to ours before their constructors run, also with
- *    RTLD_DEEPBIND; so is a slot that is filled at its first call; and dlsym(3) and dlvsym(3) return ours, of the C library's own handle too.
- *  - The slots of the objects that are there: of the procedure linkage table (JUMP_SLOT), of the global offset table (GLOB_DAT), and pointers in data
- *    (absolute relocations). Each one that has the address of the C library's function gets ours.
- *  - A preloaded library's own names (exports.map), which the loader finds first: calls of constructors that run before ours.
+ * What leads to a function is written by its address, never by a name:
+ *  - The C library's symbol table, in this process's memory. Each symbol that has the address of one of its functions gets the address of
+ *    ours: all versions, and aliases such as __read. So an object that is loaded from now on is bound to ours before its constructors
+ *    run, also with RTLD_DEEPBIND; so is a slot that is filled at its first call; and dlsym(3) and dlvsym(3) find ours, in the C
+ *    library's own handle too.
+ *  - The slots of the objects that are there: of the procedure linkage table (JUMP_SLOT), of the global offset table (GLOB_DAT), and
+ *    pointers in data (absolute relocations). Each one that has the address of the C library's function gets ours.
+ * A preloaded library is found by its names besides (exports.map): constructors may run before its own.
  *
- * A pointer that the program has copied before, and calls inside of the C library, stay as they are: those leave the ring first (fallback.c).
+ * A pointer that the program has copied before, and calls inside of the C library, stay as they are. What is known of the latter leaves the
+ * ring first (fallback.c, ip_connected).
  *
  * Responsible for: which words these are, and that they are writable meanwhile. Never: what the functions do. */
 #include "interpose.h"
@@ -29,21 +31,22 @@ enum { JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOB_DAT = R_AARCH64_GLOB_DAT, ABSOLUTE 
 
 /* What the library shows beside the table of libc_functions.h (interpose/exports.map): functions with code of their own in the C library. */
 #define OTHERS(E) \
-    E(__dprintf_chk) E(__poll_chk) E(__ppoll_chk) E(__read_chk) E(__recv_chk) E(__recvfrom_chk) E(__vdprintf_chk) E(dprintf) E(execl) E(execle) \
-    E(execlp) E(execv) E(execvp) E(siginterrupt) E(signal) E(sigset) E(sockatmark) E(syscall) E(sysv_signal)
+    E(__dprintf_chk) E(__poll_chk) E(__ppoll_chk) E(__read_chk) E(__recv_chk) E(__recvfrom_chk) E(__vdprintf_chk) E(dprintf) E(execl) \
+    E(execle) E(execlp) E(execv) E(execvp) E(siginterrupt) E(signal) E(sigset) E(sockatmark) E(syscall) E(sysv_signal)
 
 /* (By their names in the object file: some of them have no declaration.) */
 #define DECLARE(name) extern const char ours_##name[] __asm__(#name);
 #define DECLARE_ENTRY(type, name, parameters, arguments) DECLARE(name)
 FS_ENTRY_POINTS(DECLARE_ENTRY)
 OTHERS(DECLARE)
-#define DECLARE_NEW(name, parameters, arguments) extern const char ours_##name[] __asm__("ip_new_" #name) __attribute__((visibility("hidden")));
+#define DECLARE_NEW(name, parameters, arguments) \
+    extern const char ours_##name[] __asm__("ip_new_" #name) __attribute__((visibility("hidden")));
 FS_NEW_NUMBERS(DECLARE_NEW, DECLARE_NEW)
 
 static struct function {
     const char *name;
     const void *ours;
-    const void *next; /* what our calls reach: the C library's, or that of another library that stands between; NULL: there is none */
+    const void *next; /* what our calls reach: the C library's, or another library's that stands between; NULL: there is none */
 } functions[] = {
 #define LIST(name) {#name, ours_##name, NULL},
 #define LIST_ENTRY(type, name, parameters, arguments) LIST(name)
@@ -293,8 +296,8 @@ enum { SETTLING = 1000000000 }; /* ns */
 
 static fs_word32 unsettled;
 
-/* A thread may be in a first call, or load an object, while the functions are put in: its end fills a slot with what it has found before. So the
- * slots are looked at again before a connection moves, until no thread can be in such a call any more. */
+/* A thread may be in a first call, or load an object, while the functions are put in: then it fills a slot with what it has found before. So
+ * the slots are looked at again before a connection moves, until no thread can be in such a call any more. */
 void ip_look_again(void) {
     if (ip_likely(!ip_load_relaxed(&unsettled))) return;
     ip_lock();
@@ -326,7 +329,7 @@ static const struct function *taken_by_another(void *program, const char **file)
     return NULL;
 }
 
-/* A library that stands between calls the next function by dlsym(3): it must not be ours again. What it stands before goes by the names alone. */
+/* A library that stands between finds its next function by dlsym(3): it must not be ours again. What it stands before goes by names alone. */
 static void leave_out_chained(void) {
     for (struct function *f = functions; f < functions + FUNCTIONS; f++) {
         if (!f->next || ours_for(f->next) == f->ours) continue;
@@ -338,7 +341,7 @@ static void leave_out_chained(void) {
 const char *ip_put_in_place(void) {
     static char why[256];
     const char *file;
-    void *program = dlopen(NULL, RTLD_LAZY); /* with all that every object finds (RTLD_DEFAULT finds ours first: we are linked with -Bsymbolic) */
+    void *program = dlopen(NULL, RTLD_LAZY); /* with all that every object finds (RTLD_DEFAULT is what this library finds) */
     if (!dlsym(program, "gnu_get_libc_version")) return "the C library is not glibc";
     if (!place_of[hash_of_name("read")]) fill_places();
     for (struct function *f = functions; f < functions + FUNCTIONS; f++) f->next = dlsym(RTLD_NEXT, f->name);

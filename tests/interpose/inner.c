@@ -1,5 +1,5 @@
-/* Calls inside of the C library on numbers of ours: its streams at the standard numbers, daemon, requests that its threads carry out, and numbers
- * that it closes. */
+/* Calls inside of the C library on a connection's number: its streams at the standard numbers, daemon, requests that its threads carry out,
+ * and numbers that it closes. */
 #include "conformance.h"
 
 #include <aio.h>
@@ -174,8 +174,10 @@ static long ended(struct aiocb *request) {
 
 void requests(int a, int b) {
     char into[2][16] = {"", ""}, seen[16];
-    struct aiocb receive = {.aio_fildes = b, .aio_buf = into[0], .aio_nbytes = 16}, other = {.aio_fildes = a, .aio_buf = into[1], .aio_nbytes = 16};
-    struct aiocb transmit = {.aio_fildes = a, .aio_buf = "requested", .aio_nbytes = 9}, answer = {.aio_fildes = b, .aio_buf = "answered", .aio_nbytes = 8};
+    struct aiocb receive = {.aio_fildes = b, .aio_buf = into[0], .aio_nbytes = 16};
+    struct aiocb other = {.aio_fildes = a, .aio_buf = into[1], .aio_nbytes = 16};
+    struct aiocb transmit = {.aio_fildes = a, .aio_buf = "requested", .aio_nbytes = 9};
+    struct aiocb answer = {.aio_fildes = b, .aio_buf = "answered", .aio_nbytes = 8};
     SAY(write(a, "before", 6)); /* unread when it leaves */
     SAY(aio_read(&receive));
     SAY(ended(&receive));

@@ -59,6 +59,9 @@ class Session:
         self.program = folder / "conformance"
         sources = [str(path) for path in sorted((ROOT / "tests/interpose").glob("*.c"))]
         subprocess.run([COMPILER, "-O1", "-w", *sources, "-pthread", "-o", str(self.program)], check=True, timeout=110)
+        for plugin in "plugin.so", "deep.so":
+            words = [COMPILER, "-shared", "-fPIC", str(ROOT / "tests/interpose/relocated/ways_plugin.c")]
+            subprocess.run([*words, "-o", str(folder / plugin)], check=True, timeout=60)
         at_once, early = config.Settings(move_after=0, _meeting_ms=20), config.Settings(move_after=3)
         suppressions = ROOT / "tests/sanitizers/thread.supp"
         common = f"log_path={folder}/report exitcode=66"

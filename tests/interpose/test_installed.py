@@ -57,6 +57,43 @@ def test_where_another_library_is_in_front_nothing_is_put_in_place(tmp_path: Pat
     assert f"installed recv is also in {library}, handler 1\npointer neither" in done.stdout
 
 
+BETWEEN = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/socket.h>
+#include <unistd.h>
+static int calls;
+ssize_t recv(int fd, void *into, size_t room, int flags) {
+    ssize_t (*next)(int, void *, size_t, int) = (ssize_t (*)(int, void *, size_t, int))dlsym(RTLD_NEXT, "recv");
+    return calls++, next(fd, into, room, flags);
+}
+int open(const char *path, int flags, int mode) {
+    return ((int (*)(const char *, int, int))dlsym(RTLD_NEXT, "open"))(path, flags, mode);
+}
+__attribute__((destructor)) static void end(void) { write(1, calls ? "called\\n" : "passed by\\n", calls ? 7 : 10); }
+"""
+
+CHAINED = """
+import os, socket
+with socket.create_server(("127.0.0.1", 0)) as server:
+    near, far = socket.create_connection(server.getsockname()), server.accept()[0]
+for _ in range(20):
+    near.sendall(b"x"), far.recv(1), far.sendall(b"y"), near.recv(1)
+os.close(os.open("/dev/null", os.O_RDONLY))
+"""
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before it", "after it"])
+def test_another_preloaded_library_calls_the_next_function_and_never_itself(first: bool, tmp_path: Path) -> None:
+    (tmp_path / "between.c").write_text(BETWEEN)
+    library = tmp_path / "between.so"
+    words = [COMPILER, "-shared", "-fPIC", "-w", str(tmp_path / "between.c"), "-ldl", "-o", str(library)]
+    subprocess.run(words, check=True, timeout=60)
+    chain = ":".join([launch.LIBRARY, str(library)] if first else [str(library), launch.LIBRARY])
+    done = ended([sys.executable, "-c", CHAINED], LD_PRELOAD=chain, FASTSOCK_RUN_SETTINGS=SETTINGS)
+    assert (done.stdout, done.stderr) == ("called\n", "")
+
+
 PATCHED = """
 import sys
 import fastsock

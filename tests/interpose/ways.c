@@ -1,4 +1,4 @@
-/* Ways to the C library's functions beside their names: handles, versions, aliases, plugins. By each of them a call does what the name does. */
+/* Ways to the C library's functions beside their names: handles, versions, aliases, plugins. A call does the same by each of them. */
 #include "conformance.h"
 #include "relocated/ways.h"
 

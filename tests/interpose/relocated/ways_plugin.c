@@ -1,4 +1,4 @@
-/* Calls of a plugin that is loaded late, with RTLD_DEEPBIND or without: through its own slots, by pointers in its data, and from its constructor. */
+/* A plugin that is loaded late, with RTLD_DEEPBIND or without: calls through its slots, pointers in its data, a call of its constructor. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
