@@ -19,7 +19,9 @@ SETTINGS = config.text_of(config.Settings())
 
 def compiled(folder: Path, source: str, *flags: str) -> Path:
     made = folder / Path(source).stem
-    subprocess.run([COMPILER, str(SOURCES / source), *flags, "-pthread", "-ldl", "-o", str(made)], check=True, timeout=60)
+    subprocess.run(
+        [COMPILER, str(SOURCES / source), *flags, "-pthread", "-ldl", "-o", str(made)], check=True, timeout=60
+    )
     return made
 
 
