@@ -114,6 +114,30 @@ struct fs_calls {
     int (*pthread_create)(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument);
 };
 
+/* What the core asks of its front end. NULL or 0 where it has nothing to say. */
+struct fs_front_end {
+    /* Releases the host lock if this thread has it, and returns what `lock` gets to take it again; NULL: it had it not. `lock` is called
+     * with no lock of the core held. */
+    void *(*unlock)(void);
+    void (*lock)(void *unlocked);
+    /* Calls `body` with each connection that is open here, and with `with`. Called with the host lock, and in a fork. */
+    void (*each)(void (*body)(struct fs_connection *c, void *with), void *with);
+    /* A fork comes: what the front end has of its sockets alone, a child shall not have alone too. Called with the host lock. */
+    void (*before_fork)(void);
+    /* The program polls through pollers, so a connection is told to them before it attaches. */
+    int polls;
+    /* For pollers. Ends a call of theirs, with all that fs_call_exit may ask for. */
+    void (*end_call)(struct fs_connection *c, struct fs_call *call);
+    /* Waiting for `c` is an operation of the program, which fs_operate counts: in a forked child the first one has the peer ask this process.
+     * Called in a call on `c`, and with no lock. */
+    void (*operate)(struct fs_connection *c);
+    /* The thread is about to sleep in the kernel, and has no lock: the program's signal handlers may run from here until `after_sleep`, and
+     * those that were put off run now. True if any ran: the wait ends with -EINTR. */
+    int (*before_sleep)(void);
+    void (*after_sleep)(void);
+    int (*is_interrupted)(void); /* a handler waits to run in this thread: polling ends then. Called often: one load */
+};
+
 /* How an attached connection behaves. */
 struct fs_flow_options {
     uint32_t ack_threshold; /* t; 1 acknowledges every descriptor */

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-static void nothing(int fd) { (void)fd; }
+static void leave_alone(int fd) { (void)fd; }
 static void no_wait(int fd) { fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK); }
 static void no_wait_by_ioctl(int fd) { ioctl(fd, FIONBIO, &(int){1}); }
 static void wait_again(int fd) { fcntl(fd, F_SETFL, O_RDWR); }
@@ -62,7 +62,7 @@ void flags_of_others(int a, int b) {
             if (!fork()) nap(30), write(a, "y", 1), _exit(0);
             SAY(recv(b, into, 8, 0)); /* (it waits) */
             wait(NULL);
-            by_child(nothing, b, NULL);
+            by_child(leave_alone, b, NULL);
         }
     by_child(send_shortly, a, NULL);
     SAY(fill(a));

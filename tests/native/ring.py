@@ -18,7 +18,7 @@ from types import TracebackType
 
 HERE = Path(__file__).parent
 CORE = HERE.parent.parent / "core"
-SHARED = ("ring/robust_lock.c", "os/copy.c", "os/syscalls.c", "rendezvous/upgrade_delay.c")
+SHARED = ("ring/robust_lock.c", "os/copy.c", "os/clock.c", "os/memory.c", "os/syscalls.c", "rendezvous/upgrade_delay.c")
 SOURCES = [
     str(HERE / "library.c"),
     *(str(CORE / name) for name in SHARED),
