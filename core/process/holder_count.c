@@ -70,7 +70,7 @@ void fs_holder_may_exec(struct fs_shared_side *own) {
     int child = find_child(own);
     if (child < 0) return;
     fs_current_thread(fs_own_pid);
-    fs_lock_push(&own->children[child]);
+    fs_lock_link(&own->children[child]);
 }
 
 void fs_unregister_holder(struct fs_shared_side *own) {

@@ -95,12 +95,17 @@ static inline void fs_unlock_owner_died(struct fs_robust_lock *lock) {
     fs_set_pending(&fs_robust_thread, NULL);
 }
 
-/* Keeps a lock while others are taken. Such locks end in reverse order: fs_lock_pop, fs_robust_unlock. */
-static inline void fs_lock_push(struct fs_robust_lock *lock) {
+/* Puts a word on the list of this thread. */
+static inline void fs_lock_link(struct fs_robust_lock *lock) {
     struct robust_list *first = &fs_robust_thread.list->list;
     lock->entry.next = first->next;
     fs_compiler_barrier();
     first->next = &lock->entry;
+}
+
+/* Keeps a lock while others are taken. Such locks end in reverse order: fs_lock_pop, fs_robust_unlock. */
+static inline void fs_lock_push(struct fs_robust_lock *lock) {
+    fs_lock_link(lock);
     fs_set_pending(&fs_robust_thread, NULL);
 }
 
