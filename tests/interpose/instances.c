@@ -1,6 +1,8 @@
 /* Epoll instances that a fork shares: what one process changes, or is told once, counts for the other too. */
 #include "conformance.h"
 
+#include <sys/mman.h>
+
 enum { CHANGES = 'c', WAITS = 'w', READS = 'r', RENEWS = 'n', ENDS = 'e' };
 enum { MASK = EPOLLIN | EPOLLOUT | EPOLLRDHUP };
 
@@ -120,6 +122,50 @@ void shared_instances(int a, int b) {
     for (how = 0; how < (int)(sizeof CHANGED / sizeof *CHANGED); how++)
         for (int by_child = 0; by_child < 2; by_child++)
             for (int data_first = 0; data_first < 2; data_first++) one(by_child, data_first);
+    SAY(write(a, "x", 1));
+    SAY(read(b, &(char[1]){0}, 1));
+}
+
+/* ---- both wait at the same time ------------------------------------------------------------------------------------------ */
+
+enum { MANY = 12 };
+
+/* Waits until `over`, and counts what it is told of each; it reads nothing. */
+static void count_told(int instance, _Atomic int *told, const _Atomic int *over) {
+    struct epoll_event e[4] = {0};
+    while (!*over)
+        for (int n = epoll_wait(instance, e, 4, 20); n-- > 0;) told[e[n].data.u64]++;
+}
+
+/* Each single shot is for one process. No edge is lost. (One of bytes that lie unread is told again as the connection leaves the ring.) */
+void shared_single_events(int a, int b) {
+    for (int edges = 0; edges < 2; edges++) {
+        int from[MANY], to[MANY], instance = epoll_create1(EPOLL_CLOEXEC), right = 0, status;
+        struct { _Atomic int told[MANY], over; } *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        for (int i = 0; i < MANY; i++) {
+            struct epoll_event e = {.events = EPOLLIN | (edges ? EPOLLET : EPOLLONESHOT), .data.u64 = (uint64_t)i};
+            connect_pair(&from[i], &to[i]);
+            use(from[i], to[i]);
+            if (epoll_ctl(instance, EPOLL_CTL_ADD, to[i], &e)) abort();
+        }
+        pid_t child = fork();
+        if (child == 0) count_told(instance, all->told, &all->over), _exit(0);
+        pid_t writer = fork();
+        if (writer == 0) {
+            for (int i = 0; i < MANY; i++)
+                if (write(from[i], "x", 1) != 1) abort();
+            nap(300);
+            all->over = 1;
+            _exit(0);
+        }
+        count_told(instance, all->told, &all->over);
+        if (waitpid(child, &status, 0) != child || waitpid(writer, &status, 0) != writer) abort();
+        for (int i = 0; i < MANY; i++) right += edges ? all->told[i] > 0 : all->told[i] == 1;
+        SAY(right);
+        for (int i = 0; i < MANY; i++) close(from[i]), close(to[i]);
+        close(instance);
+        munmap(all, sizeof *all);
+    }
     SAY(write(a, "x", 1));
     SAY(read(b, &(char[1]){0}, 1));
 }
