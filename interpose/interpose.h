@@ -87,6 +87,7 @@ struct ip_epoll {
     struct ip_thing thing;
     int number;
     int exposed; /* somebody waits on the number. With the lock */
+    fs_word64 family; /* a fork has shared the instance: a bit by which the processes know it; 0: none has. Relaxed, as the poller's */
     uint32_t version; /* another one for each instance that has the record */
     ip_atomic_ptr(struct fs_poller) poller; /* NULL: its calls are the kernel's as they are */
     struct ip_epoll *next;

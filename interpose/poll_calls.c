@@ -14,6 +14,7 @@ static void end_call(struct fs_connection *c, struct fs_call *call) {
 }
 
 static void operate(struct fs_connection *c) { ip_operate(ip_socket_of(c)); }
+static int leave(struct fs_connection *c) { return ip_leave_ring(ip_socket_of(c)); }
 
 static int before_sleep(void) {
     if (ip_unlikely(ip_load_relaxed(&ip_thread_due))) ip_start_due_thread();
@@ -28,6 +29,7 @@ void ip_begin_readiness(struct fs_front_end *front) {
     front->polls = 1;
     front->end_call = end_call;
     front->operate = operate;
+    front->leave = leave;
     front->before_sleep = before_sleep;
     front->after_sleep = after_sleep;
     front->is_interrupted = is_interrupted;
@@ -59,6 +61,7 @@ static int made(int fd) {
     if (e) {
         e->number = fd;
         e->exposed = 0;
+        ip_store_relaxed(&e->family, 0);
         ip_set_number(fd, &e->thing);
     }
     ip_unlock();
@@ -82,6 +85,7 @@ static struct fs_poller *poller_for(struct ip_epoll *e, int epoll, int *failed) 
     if (is_it && !p) {
         p = fs_poller_new(e->number, failed);
         if (p && e->exposed) fs_poller_expose(p);
+        if (p) fs_poller_share(p, ip_load_relaxed(&e->family));
         /* SYNC: poller - pairs with poller_of. */
         if (p) ip_store_release(&e->poller, p);
     }

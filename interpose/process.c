@@ -75,10 +75,19 @@ static void before(int bare) {
 
 static void before_fork(void) { before(0); }
 
+/* (Parent and child come to the same bit: both have the list of instances as it was at the fork.) */
+static struct fs_poller *shared_poller(struct ip_epoll *e) {
+    static uint32_t families;
+    struct fs_poller *p = ip_load_relaxed(&e->poller);
+    if (!ip_load_relaxed(&e->family)) ip_store_relaxed(&e->family, UINT64_C(1) << families++ % 64);
+    if (p) fs_poller_share(p, ip_load_relaxed(&e->family));
+    return p;
+}
+
 /* The child may take a wakeup that was meant for a thread of this process. */
 static void share_instance(struct ip_epoll *e, void *with) {
     (void)with;
-    struct fs_poller *p = ip_load_relaxed(&e->poller);
+    struct fs_poller *p = shared_poller(e);
     if (p) fs_poller_forked(p);
 }
 
@@ -125,7 +134,7 @@ static void start_over(struct ip_socket *s, void *with) {
 
 static void leave_shared_instance(struct ip_epoll *e, void *with) {
     (void)with;
-    struct fs_poller *p = ip_load_relaxed(&e->poller);
+    struct fs_poller *p = shared_poller(e);
     if (p) fs_poller_after_fork(p);
 }
 

@@ -434,6 +434,9 @@ void fs_poller_forked(struct fs_poller *p);
  * sockets, whatever the child closes. [any] */
 void fs_poller_after_fork(struct fs_poller *p);
 
+/* Before these two, and of a poller that is made later: the bit by which processes that share the instance know it (ready/inherited.c). [any] */
+void fs_poller_share(struct fs_poller *p, uint64_t family);
+
 /* Stops the control thread: for a fork (fs_fork_prepare does), or because this process shall make no more calls of its own. None is started
  * before the fork is over. Several threads may do so at once: one joins the thread, and the others wait for that. Nobody waits long: a
  * thread that an untrusted user blocks in a call ends later, and holds no lock meanwhile. [host lock] */

@@ -131,6 +131,8 @@ struct fs_front_end {
     /* Waiting for `c` is an operation of the program, which fs_operate counts: in a forked child the first one has the peer ask this process.
      * Called in a call on `c`, and with no lock. */
     void (*operate)(struct fs_connection *c);
+    /* Takes `c` off the ring, or keeps it on the kernel, for an instance that a fork has shared. Returns 0 if that cannot be. With no lock. */
+    int (*leave)(struct fs_connection *c);
     /* The thread is about to sleep in the kernel, and has no lock: the program's signal handlers may run from here until `after_sleep`, and
      * those that were put off run now. True if any ran: the wait ends with -EINTR. */
     int (*before_sleep)(void);

@@ -4,6 +4,7 @@
  * waits (epoll_wait.c). */
 #include "conn/event_slot.h"
 #include "conn/state.h"
+#include "ready/inherited.h"
 #include "ready/scan.h"
 #include "ready/shared_set.h"
 
@@ -209,6 +210,7 @@ static int add(struct fs_poller *p, int op, int fd, struct fs_pollable *it, cons
         fs_member_free(m);
         return failed;
     }
+    fs_renew_member(m);
     m->asks = m->fresh = 1; /* of what the kernel knows alone, such as a reset, the first look tells too */
     fs_member_activate(m, 1);
     return 0;
@@ -221,6 +223,7 @@ static int change(struct fs_member *m, const struct epoll_event *event, int atta
     m->full = 0;
     m->endings = m->found = 0;
     m->asks = m->fresh = 1;
+    fs_renew_member(m);
     if (m->parked && !attached) unpark_member(m);
     else if (!m->parked) return register_again(m);
     m->version++;
@@ -230,6 +233,10 @@ static int change(struct fs_member *m, const struct epoll_event *event, int atta
 
 static int control(struct fs_poller *p, int op, int fd, struct fs_pollable *it, const struct epoll_event *event) {
     struct fs_member *m = fs_member_find(p, it, fd);
+    if (m && fs_is_handed_over(m)) {
+        fs_member_drop(m);
+        m = NULL;
+    }
     if (op != EPOLL_CTL_DEL && is_bad(op, m, event->events)) return -EINVAL;
     if (op == EPOLL_CTL_ADD && m) return -EEXIST;
     if (op == EPOLL_CTL_DEL) {
@@ -251,6 +258,7 @@ int fs_poller_ctl(struct fs_poller *p, int op, int fd, struct fs_pollable *it, c
         fs_unlock_poller(p);
         return failed;
     }
+    if (fs_load_relaxed(&p->family) && fs_control_inherited(p, op, fd, it, event, &failed)) return failed;
     pthread_mutex_lock(&it->lock);
     fs_lock_poller(p);
     p->waiters++; /* (another thread may close the instance meanwhile) */
@@ -308,13 +316,18 @@ void fs_poller_after_leave(struct fs_pollable *it) {
     pthread_mutex_lock(&it->lock);
     it->attached = 0;
     leave_seat(it, fs_load_relaxed(&it->c));
-    for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
-        fs_lock_poller(m->poller);
+    uint64_t claim = fs_claim_handover(it);
+    for (struct fs_member *m = fs_load_relaxed(&it->members), *next; m; m = next) {
+        struct fs_poller *p = m->poller;
+        next = m->next;
+        fs_lock_poller(p);
         fs_member_note_unreported(m, 0);
-        unpark_member(m);
-        if (m->parked) fs_member_activate(m, 1);
-        fs_wake_waiters(m->poller);
-        fs_unlock_poller(m->poller);
+        if (!fs_hand_over_member(m, claim)) {
+            unpark_member(m);
+            if (m->parked) fs_member_activate(m, 1);
+        }
+        fs_wake_waiters(p);
+        fs_unlock_poller(p);
     }
     pthread_mutex_unlock(&it->lock);
 }
@@ -341,7 +354,7 @@ void fs_poller_sent_part(struct fs_pollable *it) {
  * that nobody else has out of the instance.) */
 static void hand_over(struct fs_member *m, struct fs_connection *c) {
     struct epoll_event event = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->data};
-    if (m->parked || !m->enabled || (c && !fs_is_shared(c))) return;
+    if (m->parked || !m->enabled || (c && !fs_is_shared(c)) || fs_is_handed_over(m)) return;
     pass(m->poller, fs_is_poller_data(m->data) ? EPOLL_CTL_DEL : EPOLL_CTL_MOD, m->fd, &event);
 }
 
@@ -383,6 +396,7 @@ void fs_poller_forked(struct fs_poller *p) {
     fs_lock_poller(p);
     for (uint32_t i = 1; i < p->used && fs_load_relaxed(&p->parked); i++)
         if (p->slots[i]->in_use) fs_member_activate(p->slots[i], 0);
+    fs_note_single_events(p);
     fs_wake_waiters(p);
     fs_unlock_poller(p);
 }
@@ -415,6 +429,7 @@ void fs_poller_after_fork(struct fs_poller *p) {
     p->common = p->busy = 0;
     p->set = NULL;
     p->reseats = fs_load_relaxed(&p->parked) != 0;
+    fs_note_single_events(p);
     fs_forget_common();
     for (uint32_t i = 1; i < p->used; i++) {
         struct fs_member *m = p->slots[i];

@@ -5,6 +5,7 @@
  * may sleep. Who posts tells the set once, which wakes one of them; that one says again that the set sleeps if others do.
  *
  * Responsible for: when a thread looks, polls and sleeps. Never: what it is told (scan.c). */
+#include "ready/inherited.h"
 #include "ready/member_spin.h"
 #include "ready/shared_set.h"
 #include "ready/scan.h"
@@ -168,6 +169,7 @@ static void pass_on(struct wait *w) {
 int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask) {
     struct wait w = {.p = p, .epoll = epoll, .told = {.events = events, .max = max}, .mask = mask, .budget = -1};
     if (max <= 0) return -EINVAL;
+    if (fs_load_relaxed(&p->single)) fs_leave_single_events(p);
     fs_lock_poller(p);
     while (p->reseats) { /* (of two threads that come at once each sees to the slots, so none waits before they are there) */
         fs_unlock_poller(p);

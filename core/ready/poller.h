@@ -89,6 +89,9 @@ struct fs_poller {
     struct fs_member **slots;
     uint32_t used, room, first_free; /* of `slots`; the first one is the set's */
     struct fs_member *first, *last; /* those that may be ready */
+    fs_word64 family;     /* a fork has shared the instance: its bit (inherited.c); 0: none has. Relaxed: set with the front end's lock, which a
+                           * fork has too */
+    fs_word32 single;     /* since the last fork nobody has waited here, and a member is told once */
     fs_word32 parked;     /* members; relaxed: changed with the lock, a hint without it */
     uint32_t hot, untold, late, shared; /* members: in the list; parked ones that are untold, that are late, and FS_SHARED */
     uint32_t foreign;     /* members that are descriptors of the kernel's */
@@ -151,6 +154,9 @@ void fs_members_activate_unreported(struct fs_poller *p);
 static inline int64_t fs_longest_sleep(const struct fs_poller *p) {
     return p->untold + p->shared ? FS_UNREPORTED : p->late ? FS_LATE_LOOK : -1;
 }
+
+/* Of an instance that a fork has shared: whether members are told once. */
+void fs_note_single_events(struct fs_poller *p);
 
 /* The kernel tells a parked member of room from now on. */
 void fs_await_kernel_room(struct fs_member *m);

@@ -68,6 +68,8 @@ struct fs_poller_host {
     void (*end_call)(struct fs_connection *c, struct fs_call *call);
     /* Before a thread sleeps beside `c` for which nobody asks this process yet, as it has inherited it. In a call on `c`, with no lock. */
     void (*operate)(struct fs_connection *c);
+    /* Takes `c` off the ring, or keeps it on the kernel. Returns 0 if it cannot be. With no lock. NULL: no instance is ever shared. */
+    int (*leave)(struct fs_connection *c);
     /* The thread is about to sleep in the kernel, and has no lock: the program's signal handlers may run here from now on, and those that
      * were put off run now. True if any ran: the wait ends with -EINTR. */
     int (*before_sleep)(void);

@@ -13,6 +13,7 @@
 #include "control/page_offers.h"
 #include "conn/readiness.h"
 #include "conn/state.h"
+#include "ready/inherited.h"
 #include "ready/shared_set.h"
 #include "ready/level.h"
 
@@ -34,6 +35,7 @@ static int is_told_by(const struct fs_member *m, const struct fs_told *told) {
 }
 
 static void tell(struct fs_member *m, struct fs_told *told, uint32_t found, int64_t now) {
+    if (m->events & EPOLLONESHOT && !fs_take_shot(m)) return;
     if (is_told_by(m, told)) {
         told->events[m->told_at].events |= found;
     } else if (told->adds) { /* another thread's wait has told of it meanwhile: the next one tells of this */
@@ -67,6 +69,11 @@ static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, 
     struct fs_connection *c = m->it ? fs_load_relaxed(&m->it->c) : NULL;
     uint32_t wanted = m->events & ~(uint32_t)FS_FLAGS;
     int edges = (m->events & EPOLLET) != 0, arms = edges || purpose != FS_TELL;
+    if (fs_is_handed_over(m)) { /* it is dropped when this process hears that the connection is off the ring, or at its close */
+        fs_member_deactivate(m);
+        fs_note_parked(m, 0);
+        return 0;
+    }
     if (told->adds && !is_told_by(m, told)) {
         put_last(m);
         return 0;
@@ -200,7 +207,7 @@ void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
             continue;
         }
         struct fs_member *m = fs_member_of_data(p, data);
-        if (!m) continue; /* the event set's; or of a registration that has gone */
+        if (!m || fs_is_handed_over(m)) continue; /* the event set's; or of a registration that has gone */
         if (m->parked) {
             int fd_change = is_news(m, from[i].events);
             m->asks = 1;
@@ -212,6 +219,6 @@ void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
             continue;
         }
         told->events[told->count++] = (struct epoll_event){.events = from[i].events, .data.u64 = m->data};
-        if (m->events & EPOLLONESHOT) m->enabled = 0;
+        if (m->events & EPOLLONESHOT) m->enabled = 0, fs_take_shot(m);
     }
 }

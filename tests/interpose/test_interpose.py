@@ -216,11 +216,12 @@ def is_core_s(name: str) -> bool:
     return name.startswith("fs_")
 
 
-def test_of_the_core_the_library_shows_the_public_header_and_what_the_cython_modules_take() -> None:
+def test_of_the_core_the_library_shows_the_public_header_and_what_python_takes() -> None:
     headers = "".join((ROOT / f"core/include/{name}.h").read_text() for name in ("fastsock_types", "fastsock"))
     public = set(re.findall(r"^(?!static)[a-z][\w ]*?[ *](fs_\w+)\(", headers, re.MULTILINE))
     (skin,) = Path(libc_front.__file__).parent.glob("_core*.so")
     taken = set(filter(is_core_s, names_of("--undefined-only", skin)))
+    taken |= set(re.findall(r"library\.(fs_\w+)", (ROOT / "fastsock/_startup/sitecustomize.py").read_text()))
     assert len(public) > 60
     assert set(filter(is_core_s, shown())) == public | taken
 

@@ -1,6 +1,8 @@
 /* Pollers (core/ready) under load: threads that wait on one, and on several; forks; peers that do not read; calls that fail: `storms [NAME]`. */
 #include "pollers.h"
 
+#include "os/memory.h"
+
 /* ---- threads at one poller ---------------------------------------------------------------------------------------------------------- */
 
 enum { WAITERS = 3, MESSAGES = 3000 };
@@ -234,8 +236,8 @@ static __thread int fails_at; /* 0: none; counts down */
 
 #define FAILS (fails_at && --fails_at == 0)
 static int fail_eventfd(unsigned start, int flags) { return FAILS ? (errno = EMFILE, -1) : eventfd(start, flags); }
-static void *fail_calloc(size_t count, size_t size) { return FAILS ? NULL : calloc(count, size); }
-static void *fail_realloc(void *before, size_t size) { return FAILS ? NULL : realloc(before, size); }
+static void *fail_calloc(size_t count, size_t size) { return FAILS ? NULL : fs_allocate_zeroed(count, size); }
+static void *fail_realloc(void *before, size_t size) { return FAILS ? NULL : fs_resize(before, size); }
 static int fail_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event) {
     return FAILS ? (errno = ENOSPC, -1) : epoll_ctl(epoll, op, fd, event);
 }
