@@ -37,7 +37,7 @@ Figures = dict[str, dict[int, list[float]]]
 def build(folder: Path) -> Path:
     program = folder / "copies"
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    sources = [ROOT / "bench/copies.c", *(ROOT / "core/os" / f"{name}.c" for name in ("clock", "copy", "memory", "syscalls"))]
+    sources = [ROOT / "bench/copies.c", *sorted((ROOT / "core/os").glob("*.c"))]
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fno-builtin-memcpy", f"-I{ROOT / 'core'}", "-pthread"]
     subprocess.run([*compiler, *flags, *sources, "-o", program], check=True, timeout=SECONDS)
     return program

@@ -9,7 +9,6 @@
  *
  * Two processes, with a CPU each or one for both. They poll for what comes next; who polls in vain gives the processor away:
  * at once where there is one CPU, after a while where there are two. */
-#define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>

@@ -17,7 +17,7 @@ from research.figures import Plan, Sample, Start, Take
 
 SOURCE = Path(__file__).with_name("raw.c")
 CORE = SOURCE.parents[1] / "core"
-SOURCES = (SOURCE, CORE / "ring/robust_lock.c", CORE / "os/copy.c", CORE / "os/syscalls.c")
+SOURCES = (SOURCE, CORE / "ring/robust_lock.c", *sorted((CORE / "os").glob("*.c")))
 
 
 @cache
@@ -33,7 +33,8 @@ def program() -> Path:
     if not built.exists():
         partial = built.with_suffix(f".{os.getpid()}")
         done = subprocess.run(
-            [*words, "-O2", "-std=gnu11", f"-I{CORE}", *map(str, SOURCES), "-o", str(partial), "-pthread"],
+            [*words, "-O2", "-std=gnu11", "-D_GNU_SOURCE", "-pthread", f"-I{CORE}", *map(str, SOURCES),
+             "-o", str(partial)],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:

@@ -18,10 +18,10 @@ from types import TracebackType
 
 HERE = Path(__file__).parent
 CORE = HERE.parent.parent / "core"
-SHARED = ("ring/robust_lock.c", "os/copy.c", "os/clock.c", "os/memory.c", "os/syscalls.c", "rendezvous/upgrade_delay.c")
 SOURCES = [
     str(HERE / "library.c"),
-    *(str(CORE / name) for name in SHARED),
+    *(str(CORE / name) for name in ("ring/robust_lock.c", "rendezvous/upgrade_delay.c")),
+    *map(str, sorted((CORE / "os").glob("*.c"))),
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", *WARNINGS, "-O1", "-g", "-fPIC", "-shared"]
