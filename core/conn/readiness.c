@@ -48,6 +48,15 @@ int fs_send_ready(struct fs_connection *c) {
     return room;
 }
 
+int fs_look_for_death(struct fs_connection *c) {
+    if (!fs_eof_inconclusive(c) || !fs_sends_on_ring(c) || fs_peer_is_gone(c) || !fs_peer_has_unread(&c->ring)) return 0;
+    struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
+    if (!sender) return 0;
+    int lost = !fs_peer_is_gone(c) && fs_probe_now_and_then(c, sender);
+    fs_unlock_send(sender);
+    return lost;
+}
+
 /* ---- before a sleep ------------------------------------------------------------------------------------------------- */
 
 int fs_probe_for_set(struct fs_connection *c) {

@@ -20,6 +20,11 @@ static inline int fs_pollout_is_ours(const struct fs_connection *c) {
 /* Returns true if a send would find room then, or an error. Takes the send lock. */
 int fs_send_ready(struct fs_connection *c);
 
+/* A peer that has ended its stream may have ended since, with bytes of ours unread: they lay in the ring, so its kernel drew no reset, and says
+ * nothing new. Asks for its socket, once in a millisecond at most. Returns true if the peer was found to be gone just now: the kernel of this
+ * side knows of it then. Takes the send lock in that state only. */
+int fs_look_for_death(struct fs_connection *c);
+
 /* Called before the owner of an event set sleeps: it will be woken for bytes to receive, for credits, or for both. Takes the locks that it
  * needs. Returns 1 if something is there already, or if a stopped process holds a lock. (fs_disarm_receiver says that the owner is awake.) */
 int fs_arm_for_set(struct fs_connection *c, int receives, int sends);

@@ -44,6 +44,13 @@ int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender) {
     return fs_peer_is_gone(c) || !fs_sends_on_ring(c);
 }
 
+int fs_probe_now_and_then(struct fs_connection *c, struct fs_sender *sender) {
+    int64_t now = fs_now();
+    if (now - c->last_check < CHECK_INTERVAL) return 0;
+    c->last_check = now;
+    return fs_probe_peer(c, sender);
+}
+
 /* Called after a send that was not acknowledged. Checks now and then if the peer is alive. */
 static void watch_liveness(struct fs_connection *c, struct fs_sender *sender) {
     c->unacknowledged_sends += 1;
@@ -60,10 +67,7 @@ static void check_half_closed(struct fs_connection *c, struct fs_sender *sender)
     if (fs_poll_events_now(fs_fd(c), 0)) {
         fs_check_peer_lost(c);
     } else if (fs_sends_on_ring(c) && fs_in_flight(sender) && !fs_peer_is_gone(c)) {
-        int64_t now = fs_now();
-        if (now - c->last_check < CHECK_INTERVAL) return;
-        c->last_check = now;
-        fs_probe_peer(c, sender);
+        fs_probe_now_and_then(c, sender);
     }
 }
 

@@ -12,6 +12,9 @@ int fs_set_buffer_limits(struct fs_connection *c, uint32_t receive, uint32_t sen
  * the kernel, which answers for a dead peer. Returns true if nothing goes into the ring any more. */
 int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender);
 
+/* The same, but once in a millisecond at most: false otherwise. */
+int fs_probe_now_and_then(struct fs_connection *c, struct fs_sender *sender);
+
 /* ---- for the rest of the core */
 
 /* Switches to the ring: records how many bytes went through the kernel, which carries nothing from here on. */

@@ -21,7 +21,6 @@
 
 /* Intervals in nanoseconds: */
 #define PROBE_INTERVAL ((int64_t)500000000)      /* probes of a half-closed peer that does not read */
-#define CHILDREN_INTERVAL ((int64_t)10000000000) /* probes if the peer's process is watched: a child of it may have the connection */
 /* checks of a sleeper whose side is several processes, one of which may be killed and need recovery; or whose peer is untrusted and may
  * keep wakeups away */
 #define HOLDERS_INTERVAL ((int64_t)500000000)
@@ -242,11 +241,6 @@ static int check_peer(struct fs_connection *c, struct fs_sender *sender, int hal
     return fs_peer_is_gone(c);
 }
 
-/* Returns the longest sleep of a sender after a half-close, when the peer's end is no event of the kernel connection by itself. */
-static int64_t probe_interval(struct fs_connection *c) {
-    return fs_watch_process(&c->watch, c->peer_process) == FS_PROCESS_LIVES ? CHILDREN_INTERVAL : PROBE_INTERVAL;
-}
-
 /* Sleeps until credits come, or the peer's fallback is settled. Releases the lock. */
 static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, struct sleep *s, uint32_t seen) {
     int waits = fs_waits_for_fallback(c), watched = is_watched(c);
@@ -269,8 +263,11 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
             c->send_checked = events;
             s->ready = check_peer(c, sender, half_closed);
         }
-        if (!watched) limit_sleep(s, half_closed ? PROBE_INTERVAL : UNWATCHED_INTERVAL);
-        if (!s->ready && half_closed) limit_sleep(s, probe_interval(c));
+        if (!watched) limit_sleep(s, UNWATCHED_INTERVAL);
+        if (half_closed) limit_sleep(s, PROBE_INTERVAL);
+        /* The peer's end is no event of the kernel connection. That of its process is one, but not if it goes on as another program, or if a
+         * child of it has the connection. */
+        if (!s->ready && half_closed) fs_watch_process(&c->watch, c->peer_process);
     }
     fs_unlock_send(sender);
     int woken = sleep_on_futex(c, s, &c->ring.tx->credit_futex, seen);

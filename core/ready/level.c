@@ -29,8 +29,9 @@ void fs_level_read(struct fs_level *l) {
     l->found = 0;
     l->asks = l->no_room = 0;
     if (fs_has_ended(c)) return;
-    if (l->told) kernel = l->kernel;
-    else if (asks || (l->wanted & FS_OUT_ROOM && !hides)) kernel = ask_kernel(c);
+    int died = attached && fs_look_for_death(c); /* (what the kernel has said before is too old then) */
+    if (l->told && !died) kernel = l->kernel;
+    else if (died || asks || (l->wanted & FS_OUT_ROOM && !hides)) kernel = ask_kernel(c);
     if (!kernel && attached && fs_peer_is_gone(c)) kernel = ask_kernel(c); /* room and the error behind it are one event */
     if (kernel & FS_ENDINGS && attached && fs_check_peer_lost(c) && died_unread(c)) {
         kernel |= EPOLLHUP;

@@ -169,7 +169,8 @@ void odd_files(int a, int b) {
 
 void odd_times(int a, int b) {
     const struct timeval times[] = {{0, 0},           {0, 1},        {0, 999999},  {0, 1000000}, {1, 2500000}, {0, -1},
-                                    {-1, 0},          {5, -1000000}, {-1, 1500000}, {INT64_MAX, 0}, {INT64_MAX, 2000000}, {1L << 40, 5}};
+                                    {-1, 0},          {5, -1000000}, {-1, 1500000}, {INT64_MAX, 0}, {INT64_MAX, 2000000},
+                                    {1L << 40, 900000}};
     const struct timespec specs[] = {{0, 0},  {0, 1},         {0, 1000000000},        {0, -1},
                                      {-1, 0}, {INT64_MAX, 0}, {INT64_MAX, 999999999}, {1L << 40, 5}};
     struct pollfd p = {b, POLLIN, 0};

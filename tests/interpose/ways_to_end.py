@@ -112,7 +112,7 @@ ENDS: dict[str, Callable[[socket.socket, Ends], Any]] = {
     "reset": reset,
     "aborted_here": lambda sock, ends: destroy(*reversed(ends)),
     "aborted_there": lambda sock, ends: destroy(*ends),
-    "exec": lambda sock, ends: os.execv("/bin/sleep", ["sleep", "0"]),
+    "exec": lambda sock, ends: os.execv("/bin/sleep", ["sleep", "10"]),
 }
 
 
@@ -228,6 +228,7 @@ def cell(way: str, state: str, wait: str) -> str:
         told = [f"{first}{late}", *afterwards(sock)]
     os.close(go)
     os.close(ready)
+    os.kill(pid, signal.SIGKILL)  # (what an exec has started goes on)
     os.waitpid(pid, 0)
     return "; ".join(told)
 
