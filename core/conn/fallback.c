@@ -30,9 +30,15 @@
 #define MFD_CLOEXEC 1
 #endif
 
-enum { PIECE = 16384 }; /* bytes collected at a time; on the stack, as there may be no memory */
+enum { PIECE = 16384, FEW = 128 }; /* bytes collected at a time; FEW where there is no memory: on the stack, of which there may be little */
 
 #define REQUEST_INTERVAL ((int64_t)50000000) /* ns between two requests for the same */
+
+/* Where bytes are between the ring and the memfd. */
+struct piece {
+    char *bytes;
+    size_t room;
+};
 
 /* Creates a memfd of `size` bytes with all memory allocated, so that no write fails. Returns the descriptor, or -1. */
 static int new_memfd(uint64_t size) {
@@ -132,17 +138,17 @@ static int has_stray_bytes(struct fs_connection *c) {
 
 /* Takes all unread bytes, in the kernel's queue and in the ring, while FS_COLLECTING is set. Returns
  * FS_FELL_BACK if nothing is left outside the kernel's queue. */
-static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread_data *unread_data, char *piece, int64_t deadline) {
+static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread_data *unread_data, struct piece piece, int64_t deadline) {
     int64_t got;
     int more = 1;
     struct fs_receiver *receiver;
     while (fs_load_sc(&c->ring.rx->switch_at) && !(fs_moved(c) & FS_RECEIVING_MOVED)) {
         receiver = fs_lock_recv(c);
-        got = fs_recv_kernel(c, receiver, piece, PIECE, 0);
+        got = fs_recv_kernel(c, receiver, piece.bytes, piece.room, 0);
         fs_unlock_recv(receiver);
         if (got == FS_VIOLATED) return FS_FALLBACK_FAILED;
         if (got > 0) {
-            if (!append(unread_data, piece, got)) return fail_on_excess(c);
+            if (!append(unread_data, piece.bytes, got)) return fail_on_excess(c);
         } else if (got == -EAGAIN && fs_now() <= deadline) {
             fs_short_sleep();
         } else if (got != FS_MOVED_ON) {
@@ -152,10 +158,10 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
     while (more && fs_moved(c) & FS_RECEIVING_MOVED) {
         receiver = fs_lock_recv(c);
         more = fs_has_descriptor(&c->ring) || fs_load_relaxed(&receiver->taken);
-        got = more ? fs_ring_recv(&c->ring, receiver, piece, PIECE, FS_CONSUME) : 0;
+        got = more ? fs_ring_recv(&c->ring, receiver, piece.bytes, piece.room, FS_CONSUME) : 0;
         fs_unlock_recv(receiver);
         if (got < 0) return FS_FALLBACK_FAILED;
-        if (got > 0 && !append(unread_data, piece, got)) return fail_on_excess(c);
+        if (got > 0 && !append(unread_data, piece.bytes, got)) return fail_on_excess(c);
     }
     receiver = fs_lock_recv(c);
     more = fs_stream_end(&c->ring, receiver) != FS_END_WRONG && !has_stray_bytes(c);
@@ -245,9 +251,8 @@ void fs_fallback_end(struct fs_connection *c, struct fs_fallback_lock *fallback,
 }
 
 /* Takes both directions back to the kernel. The receive lock is held for one check or one copy at a time; between two of them other
- * holders go on. Before FS_COLLECTING is set one of them may read as far as BACK, which is checked for; afterwards they do not receive.
- * `piece` has PIECE bytes. */
-static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unread_data *unread_data, char *piece) {
+ * holders go on. Before FS_COLLECTING is set one of them may read as far as BACK, which is checked for; afterwards they do not receive. */
+static enum fs_fallback_result take_back(struct fs_connection *c, struct fs_unread_data *unread_data, struct piece piece) {
     int end_known = 1;
     if (fs_has_fallen_back(c)) return FS_FELL_BACK;
     if (fs_is_collecting(c)) return FS_FALLBACK_FAILED; /* an earlier holder was killed in its fallback */
@@ -298,10 +303,9 @@ void fs_fallback_done(struct fs_connection *c, struct fs_fallback_lock *fallback
 }
 
 enum fs_fallback_result fs_fallback(struct fs_connection *c, struct fs_fallback_lock *fallback, struct fs_unread_data *unread_data) {
-    char *piece = fs_system.malloc(PIECE);
-    if (!piece) return FS_FALLBACK_FAILED;
-    enum fs_fallback_result outcome = take_back(c, unread_data, piece);
-    fs_system.free(piece);
+    char few[FEW], *many = fs_system.malloc(PIECE);
+    enum fs_fallback_result outcome = take_back(c, unread_data, many ? (struct piece){many, PIECE} : (struct piece){few, sizeof few});
+    fs_system.free(many);
     trim(unread_data); /* also if nothing was taken: a bridge reads the file to its end */
     if (outcome != FS_FALLBACK_FAILED && !fs_has_fallen_back(c)) {
         let_peer_leave(c);
