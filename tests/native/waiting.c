@@ -11,6 +11,7 @@
 #include "conn/wake.h"
 #include "conn/peer_status.h"
 #include "conn/wait.h"
+#include "events/spin_budget.h"
 #include "transport/tcp.h"
 
 static void sleep_in_loop(void) {
@@ -241,6 +242,7 @@ static void run_single(void) {
     int port, pair[2], was = armed;
     struct fs_requester nobody = {.address = {AF_UNIX, ""}, .size = sizeof(sa_family_t) + 9};
     step("single calls");
+    fs_count_processors();
     fs_set_trust(&(struct fs_trust){.self = 1});
     memcpy(nobody.address.sun_path + 1, "not here", 8);
     if (open_two(0)) {
