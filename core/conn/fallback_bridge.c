@@ -36,32 +36,21 @@ enum {
 /* ---- a process by itself, and a TCP connection within this one --------------------------------------------- */
 
 /* Forks a process that its parent need not wait for: a grandchild, without a SIGCHLD. Returns 0 in it, and its process id or -errno in
- * the parent. No handlers of pthread_atfork run: they are the front end's. */
-static int64_t fork_detached(void) {
-    int ends[2];
-    int32_t pid = -1;
-    if (fs_system.pipe2(ends, O_CLOEXEC) < 0) return -errno;
+ * the parent, which learns it by memory that both share: no call for it can fail and leave a process unnoticed that shares the connection.
+ * No handlers of pthread_atfork run: they are the front end's. */
+static int64_t fork_detached(struct fs_shared_side *own) {
+    fs_store_relaxed(&own->fallback.bridge, (uint32_t)-ECHILD); /* (the end of the child orders these) */
     pid_t child = fs_system.clone(0); /* no exit signal: nobody's wait() finds it */
-    if (child < 0) {
-        int saved = errno;
-        fs_system.close(ends[0]);
-        fs_system.close(ends[1]);
-        return -saved;
-    }
+    if (child < 0) return -errno;
     if (child == 0) {
         fs_system.setsid();
         pid_t grandchild = fs_system.clone(0);
         if (grandchild == 0) return 0;
-        pid = grandchild > 0 ? (int32_t)grandchild : -errno;
-        /* Without this id the process would share the connection with this one unnoticed. A parent that is gone needs no id. */
-        while (fs_system.write(ends[1], &pid, sizeof pid) < 0 && errno == EINTR) {}
+        fs_store_relaxed(&own->fallback.bridge, (uint32_t)(grandchild > 0 ? grandchild : -errno));
         _exit(0);
     }
-    fs_system.close(ends[1]);
-    while (fs_system.read(ends[0], &pid, sizeof pid) < 0 && errno == EINTR) {} /* until the child has written, or is gone */
-    fs_system.close(ends[0]);
     while (fs_system.waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR) {}
-    return pid;
+    return (int32_t)fs_load_relaxed(&own->fallback.bridge);
 }
 
 /* Closes every descriptor but these four (-1: none). */
@@ -392,7 +381,7 @@ static void copy_both_ways(struct fs_connection *c, struct fs_unread_data *unrea
  * lock at the fork. */
 static int64_t fork_bridge(struct fs_connection *c, struct fs_unread_data *unread_data, int far, char *buffers) {
     fs_count_child(fs_own(c), 1); /* before it exists: see process/atfork.h */
-    int64_t pid = fork_detached();
+    int64_t pid = fork_detached(fs_own(c));
     if (pid < 0) fs_count_child(fs_own(c), -1);
     if (pid != 0) return pid;
     fs_own_pid = (uint32_t)getpid();

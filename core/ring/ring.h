@@ -72,6 +72,7 @@ _Static_assert(sizeof(struct fs_sender) == 2 * FS_LINE && sizeof(struct fs_recei
 /* Held while the connection falls back to the kernel (conn/fallback.c). Nobody else waits for this lock. */
 struct fs_fallback_lock {
     struct fs_robust_lock lock;
+    fs_word32 bridge; /* process id of the bridge that the holder of the lock starts, or -errno */
 };
 
 struct fs_shared_side {

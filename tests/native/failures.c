@@ -340,7 +340,7 @@ static void check_all_are_made(void) {
     static const enum call elsewhere[] = {
         CALL_sendto,                            /* to who looks from outside */
         CALL_kill, CALL_pidfd_open, CALL_stat, CALL_tgkill, /* about forked holders */
-        CALL_pthread_atfork,                    /* by a front end that forks */
+        CALL_pthread_atfork, CALL_pipe2,        /* by a front end that forks */
         CALL_sysconf,                           /* when a process begins */
         CALL_madvise, CALL_munmap, CALL_mprotect, CALL_munlock, /* of a region that the core has made */
         CALL_mincore,                           /* beyond the memory cap */

@@ -86,9 +86,10 @@ static void leave_while_leaving(void) {
 
 /* ---- a way out without memory ----------------------------------------------------------------------------------------- */
 
+static void *(*plain_malloc)(size_t size);
 static __thread int no_memory;
 
-static void *find_no_memory(size_t size) { return no_memory ? NULL : malloc(size); }
+static void *find_no_memory(size_t size) { return no_memory ? NULL : plain_malloc(size); }
 
 static void leave_without_memory(void) {
     char bytes[3 * CHUNK] = {0};
@@ -176,6 +177,7 @@ int main(int count, char **arguments) {
     uint64_t random;
     become_front_end();
     alarm(60);
+    plain_malloc = fs_system.malloc;
     fs_system.malloc = find_no_memory;
     fs_system.recv = receive_slowly;
     have_processors_to_spare();

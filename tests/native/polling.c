@@ -6,6 +6,8 @@
 
 #include "ready/poller.h"
 
+enum { MOST_NUMBERS = 4 }; /* more than a look has room for on the stack */
+
 static struct fs_pollable its[2];
 
 static void end_call_of(struct fs_connection *c, struct fs_call *call) { end_call((struct end *)c, call); }
@@ -63,15 +65,15 @@ static void await_told(struct fs_poller *p) {
     if (!lost && (event.data.u64 != 1 || event.events != EPOLLIN)) violate("told of something else");
 }
 
-/* The same of a thread that polls. */
-static void await_polled(struct fs_poller *p) {
-    struct pollfd fds = {ends[1].number, POLLIN, 0};
-    struct fs_pollable *it = &its[1];
+/* The same of a thread that polls `count` numbers, of which one is there. */
+static void await_polled(struct fs_poller *p, nfds_t count) {
+    struct pollfd fds[3] = {{ends[1].number, POLLIN, 0}, {-1, POLLIN, 0}, {-1, POLLIN, 0}};
+    struct fs_pollable *named[3] = {&its[1], NULL, NULL};
     struct fs_call call;
     int n = 0;
     for (double until = seconds_now() + PATIENCE; !lost && n <= 0;) {
         if (!begin_call(&ends[1], &call)) return;
-        n = fs_poller_poll(p, &fds, &it, 1, 5000000, NULL);
+        n = fs_poller_poll(p, fds, named, count, 5000000, NULL);
         end_call(&ends[1], &call);
         if (n < 0 && n != -EINTR && n != -ENOMEM) goes_on(n);
         if (seconds_now() > until) violate("polling is told of nothing");
@@ -98,17 +100,20 @@ static void poll_clashing(struct fs_poller *p) {
     close(fd);
 }
 
-static void run_pollers(int pollers, int polls) {
+/* Each instance has `numbers` of end 1. */
+static void run_pollers(int pollers, int numbers, int polls) {
     struct fs_poller *made[2] = {NULL, NULL}, *mine = NULL;
-    int instances[2];
+    int instances[2], others[MOST_NUMBERS];
     fs_pollers_begin();
     step("pollers");
     int opened = open_pollable();
+    for (int n = 1; n < numbers; n++) others[n] = dup(ends[1].number);
     for (int i = 0; i < pollers; i++) {
         instances[i] = epoll_create1(EPOLL_CLOEXEC);
         if (opened && !lost) made[i] = new_poller(instances[i]);
         if (made[i]) poll_clashing(made[i]);
         if (made[i] && !lost) control(made[i], EPOLL_CTL_ADD, ends[1].number, &its[1], 1);
+        for (int n = 1; n < numbers && made[i] && !lost; n++) control(made[i], EPOLL_CTL_ADD, others[n], &its[1], 1);
     }
     if (polls && opened && !lost) mine = new_poller(-1);
     step("a connection moves");
@@ -118,10 +123,14 @@ static void run_pollers(int pollers, int polls) {
         step("a byte");
         put(0);
         for (int i = 0; i < pollers; i++) await_told(made[i]);
-        if (mine) await_polled(mine);
+        if (mine) await_polled(mine, round ? 3 : 1); /* (more than have room on the stack) */
         get(1);
     }
     step("pollers end");
+    for (int n = 1; n < numbers; n++) {
+        fs_poller_close_number(&its[1], others[n], 0);
+        close(others[n]);
+    }
     close_pollable();
     for (int i = 0; i < pollers; i++) {
         if (made[i]) fs_poller_end(made[i]);
@@ -174,7 +183,7 @@ static void run_closed_by(int (*before_sleep)(void), void (*after_sleep)(void), 
     if (beside) move();
     if (beside && !lost) {
         put(0);
-        await_polled(beside);
+        await_polled(beside, 1);
         get(1);
         usleep(5000); /* the offer of its set's page is taken: what comes of it stays */
     }
@@ -203,15 +212,17 @@ static void run_closed_by(int (*before_sleep)(void), void (*after_sleep)(void), 
 
 static void run_closed(void) { run_closed_by(close_beside, NULL, 5000000); }
 static void run_closed_late(void) { run_closed_by(begin_to_close, close_late, (int64_t)((PATIENCE + 1) * 1e9)); }
-static void run_epoll(void) { run_pollers(1, 0); }
-static void run_several(void) { run_pollers(2, 0); }
-static void run_poll(void) { run_pollers(0, 1); }
-static void run_all_kinds(void) { run_pollers(1, 1); }
+static void run_epoll(void) { run_pollers(1, 1, 0); }
+static void run_several(void) { run_pollers(2, 1, 0); }
+static void run_numbers(void) { run_pollers(1, MOST_NUMBERS, 0); }
+static void run_poll(void) { run_pollers(0, 1, 1); }
+static void run_all_kinds(void) { run_pollers(1, 1, 1); }
 
 int main(void) {
     static const struct scenario all[] = {
         {"epoll", run_epoll},
         {"several instances", run_several},
+        {"several numbers", run_numbers},
         {"poll", run_poll},
         {"epoll and poll", run_all_kinds},
         {"a number that is closed in poll", run_closed},

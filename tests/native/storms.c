@@ -232,14 +232,15 @@ static void another_comes_and_goes(void) {
 
 /* ---- calls of the system that fail -------------------------------------------------------------------------------------- */
 
+static struct fs_system real; /* the core's calls */
 static __thread int fails_at; /* 0: none; counts down */
 
 #define FAILS (fails_at && --fails_at == 0)
-static int fail_eventfd(unsigned start, int flags) { return FAILS ? (errno = EMFILE, -1) : eventfd(start, flags); }
-static void *fail_calloc(size_t count, size_t size) { return FAILS ? NULL : fs_allocate_zeroed(count, size); }
-static void *fail_realloc(void *before, size_t size) { return FAILS ? NULL : fs_resize(before, size); }
+static int fail_eventfd(unsigned start, int flags) { return FAILS ? (errno = EMFILE, -1) : real.eventfd(start, flags); }
+static void *fail_calloc(size_t count, size_t size) { return FAILS ? NULL : real.calloc(count, size); }
+static void *fail_realloc(void *before, size_t size) { return FAILS ? NULL : real.realloc(before, size); }
 static int fail_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event) {
-    return FAILS ? (errno = ENOSPC, -1) : epoll_ctl(epoll, op, fd, event);
+    return FAILS ? (errno = ENOSPC, -1) : real.epoll_ctl(epoll, op, fd, event);
 }
 
 /* epoll_ctl fails as the kernel's does, and nothing is left of it. Without an event set the connection stays on the kernel, or, if it is on the
@@ -337,6 +338,7 @@ static const struct test tests[] = {
 };
 
 int main(int count, char **arguments) {
+    real = fs_system;
     fs_system.eventfd = fail_eventfd;
     fs_system.calloc = fail_calloc;
     fs_system.realloc = fail_realloc;

@@ -11,6 +11,7 @@
 #include "conn/wake.h"
 #include "conn/peer_status.h"
 #include "conn/wait.h"
+#include "events/spin_budget.h"
 #include "transport/tcp.h"
 
 static void sleep_in_loop(void) {
@@ -209,6 +210,26 @@ static void run_late(void) {
     close_two();
 }
 
+/* Behind the peer's end a send raises the signal, which this program ignores. */
+static void run_broken_pipe(void) {
+    struct fs_call call;
+    int64_t sent = 0;
+    step("sends behind the peer's end");
+    if (open_two(1)) {
+        for (int s = 0; s < 2; s++) {
+            put(s);
+            get(!s);
+        }
+        close_end(&ends[1], 1);
+        for (double until = seconds_now() + PATIENCE; !lost && sent != -EPIPE && begin_call(&ends[0], &call);) {
+            sent = fs_try_send(&ends[0].c, "x", 1, 0);
+            end_call(&ends[0], &call);
+            if (seconds_now() > until) violate("sends go on");
+        }
+    }
+    close_two();
+}
+
 static int forgotten; /* a connection of which the kernel has forgotten the other end */
 
 static void forget_peer(void) {
@@ -241,6 +262,7 @@ static void run_single(void) {
     int port, pair[2], was = armed;
     struct fs_requester nobody = {.address = {AF_UNIX, ""}, .size = sizeof(sa_family_t) + 9};
     step("single calls");
+    fs_count_processors();
     fs_set_trust(&(struct fs_trust){.self = 1});
     memcpy(nobody.address.sun_path + 1, "not here", 8);
     if (open_two(0)) {
@@ -294,7 +316,7 @@ int main(void) {
     static const struct scenario all[] = {
         {"a loop", run_loop}, {"sleepers", run_sleepers}, {"blocking", run_blocking},
         {"a fork", run_fork}, {"stray bytes", run_stray}, {"late bytes of a loop", run_late}, {"looks at the peer", run_peer},
-        {"single calls", run_single},
+        {"a broken pipe", run_broken_pipe}, {"single calls", run_single},
     };
     return run_all(all, sizeof all / sizeof *all);
 }
