@@ -72,7 +72,10 @@ static void check_half_closed(struct fs_connection *c, struct fs_sender *sender)
 }
 
 /* The kernel raises it with each EPIPE, and this one is not the kernel's. */
-static void raise_sigpipe(void) { fs_system.tgkill((pid_t)fs_own_pid, fs_system.gettid(), SIGPIPE); }
+static void raise_sigpipe(void) {
+    pid_t thread = fs_system.gettid();
+    fs_system.tgkill((pid_t)fs_own_pid, thread, SIGPIPE);
+}
 
 static inline int64_t send_kernel(struct fs_connection *c, struct fs_source from, size_t length, int flags) {
     if (!from.v) return fs_send_kernel(c, from.data, length, flags);

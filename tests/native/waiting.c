@@ -210,7 +210,7 @@ static void run_late(void) {
     close_two();
 }
 
-/* Behind the peer's end a send raises the signal, which this program ignores. */
+/* Behind the end of a peer that left bytes unread a send raises the signal, which this program ignores. */
 static void run_broken_pipe(void) {
     struct fs_call call;
     int64_t sent = 0;
@@ -220,6 +220,7 @@ static void run_broken_pipe(void) {
             put(s);
             get(!s);
         }
+        put(0); /* it never reads it */
         close_end(&ends[1], 1);
         for (double until = seconds_now() + PATIENCE; !lost && sent != -EPIPE && begin_call(&ends[0], &call);) {
             sent = fs_try_send(&ends[0].c, "x", 1, 0);
