@@ -115,16 +115,12 @@ class Runtime:
     """What the client reads first."""
     ends: int = signal.SIGTERM
     settings: dict[str, str] = field(default_factory=dict)
-    fails: str = ""
-    """What is not mended yet."""
 
 
-def java(server: str, client: str, fails: str = "") -> Runtime:
+def java(server: str, client: str) -> Runtime:
     needs, run = "javac java", "java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp {folder}"
     sources = " ".join(f"{{here}}/{name.split()[0]}.java" for name in (server, client))
-    return Runtime(
-        needs, (f"{run} {server}",), f"{run} {client}", prepare=f"javac -d {{folder}} {sources}", fails=fails
-    )
+    return Runtime(needs, (f"{run} {server}",), f"{run} {client}", prepare=f"javac -d {{folder}} {sources}")
 
 
 def node(server: str, client: str, stays: str = MOVES, **settings: str) -> Runtime:
@@ -143,7 +139,7 @@ def apache(model: str, stays: str = MOVES, **settings: str) -> Runtime:
     return Runtime("apache2", (server,), client, stays, {"apache.conf": APACHE % (model, model)}, settings=settings)
 
 
-def php(more: str = "", fails: str = "") -> Runtime:
+def php(more: str = "") -> Runtime:
     servers = (
         "nginx -c {folder}/nginx.conf -e {folder}/nginx.log",
         "php-fpm8.2 -R -F -y {folder}/php.conf",
@@ -151,7 +147,7 @@ def php(more: str = "", fails: str = "") -> Runtime:
     )
     client = f"{ASKED} /page*100 /streams.php?port={{c}}{more}*6"
     files = {"php.conf": PHP, "nginx.conf": NGINX % "{a}"}
-    return Runtime("php-fpm8.2 nginx perl", servers, client, files=files, fails=fails)
+    return Runtime("php-fpm8.2 nginx perl", servers, client, files=files)
 
 
 def haproxy(mode: str) -> Runtime:
@@ -162,9 +158,7 @@ def haproxy(mode: str) -> Runtime:
 
 RUNTIMES = {
     "java, selectors": java("Echo {a}", "EchoClient {a}"),
-    "java, calls that another thread ends": java(
-        "Echo {a}", "EchoClient {a} ends", "a read hangs when another thread closes its socket"
-    ),
+    "java, calls that another thread ends": java("Echo {a}", "EchoClient {a} ends"),
     "java, HttpServer": java("Pages {a}", "PagesClient {a}"),
     "node, net": node("echo.mjs {a}", "echo_client.mjs {a}"),
     "node, cluster": node("echo.mjs {a} cluster", "echo_client.mjs {a}", "descriptor detached"),
@@ -182,9 +176,7 @@ RUNTIMES = {
     ),
     "perl": Runtime("perl", ("perl {here}/echo.pl {a}",), "perl {here}/echo_client.pl {a}"),
     "php-fpm": php(),
-    "php-fpm, a stream that is imported": php(
-        "&import=1", "the sockets extension calls the kernel past the library with the number of a moved stream"
-    ),
+    "php-fpm, a stream that is imported": php("&import=1"),
     "apache, prefork": apache("prefork", FASTSOCK_TRUST="any"),
     "apache, worker": apache("worker", FASTSOCK_TRUST="any"),
     "apache, event": apache("event", FASTSOCK_TRUST="any"),
