@@ -77,7 +77,7 @@ public class EchoClient {
             return "returned " + call.call();
         } catch (Exception e) {
             // A write may find the end between two calls.
-            return e.toString().replace("AsynchronousCloseException", "ClosedChannelException");
+            return e.toString().replace("AsynchronousCloseException", "ClosedChannelException").replace("is closed", "closed");
         }
     }
 
