@@ -130,13 +130,19 @@ int fs_pollable_register(struct fs_pollable *it) {
 
 /* ---- the kernel's registrations -------------------------------------------------------------------------------------------- */
 
+int fs_register_in_kernel(struct fs_poller *p, int op, int fd, const struct fs_connection *c, struct epoll_event event) {
+    int failed = fs_system.epoll_ctl(p->epoll, op, fd, &event) < 0 ? -errno : 0;
+    if (failed != -ENOENT || op != EPOLL_CTL_MOD || !c || !c->is.bridged) return failed;
+    return fs_system.epoll_ctl(p->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
 /* As epoll_ctl, with our data. 0 or -errno. */
 static int register_member(struct fs_member *m, int op) {
     uint32_t events = m->parked ? (uint32_t)FS_PARKED_EVENTS | (m->kernel_room ? EPOLLOUT : 0u) : m->events & ~(uint32_t)EPOLLEXCLUSIVE;
     struct epoll_event event = {.events = events, .data.u64 = fs_poller_data(m->slot, m->generation)};
     m->tag = (uint16_t)fs_poller_tag;
     if (m->poller->epoll < 0 || m->fd < 0) return 0;
-    return fs_system.epoll_ctl(m->poller->epoll, op, m->fd, &event) < 0 ? -errno : 0;
+    return fs_register_in_kernel(m->poller, op, m->fd, m->it ? fs_load_relaxed(&m->it->c) : NULL, event);
 }
 
 /* What was registered before, and perhaps told, counts no more: a change asks anew. */

@@ -92,7 +92,7 @@ int fs_hand_over_member(struct fs_member *m, uint64_t claim) {
     /* (One that was told stays registered with data that nobody has any more: it tells of nothing.) */
     if (claim & family && m->fd >= 0 && p->epoll >= 0 && m->enabled && !told) {
         struct epoll_event event = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->data};
-        fs_system.epoll_ctl(p->epoll, EPOLL_CTL_MOD, m->fd, &event);
+        fs_register_in_kernel(p, EPOLL_CTL_MOD, m->fd, fs_load_relaxed(&m->it->c), event);
     }
     fs_member_drop(m);
     return 1;
@@ -125,7 +125,7 @@ int fs_control_inherited(struct fs_poller *p, int op, int fd, struct fs_pollable
     pthread_mutex_lock(&it->lock);
     if (leaves) hand_over(it, NULL, fs_claim_handover(it));
     struct epoll_event copy = op == EPOLL_CTL_DEL ? (struct epoll_event){0} : *event;
-    *done = fs_system.epoll_ctl(p->epoll, op, fd, &copy) < 0 ? -errno : 0;
+    *done = fs_register_in_kernel(p, op, fd, c, copy);
     if (*done == 0 && op == EPOLL_CTL_DEL && fs_load_relaxed(&it->c) == c) {
         /* SYNC: handed over - pairs with fs_is_handed_over. */
         fs_or_sc(&fs_own(c)->handed_over, fs_load_relaxed(&p->family));

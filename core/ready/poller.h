@@ -181,6 +181,10 @@ int fs_pollable_register(struct fs_pollable *it);
 
 /* ---- with no lock ------------------------------------------------------------------------------------------------------ */
 
+/* As epoll_ctl on the poller's instance; 0 or -errno. Where a bridge has taken the place of the connection's file (conn/fallback_bridge.h), that
+ * file's registration has gone with it, and a change makes a new one. `c`: NULL: it is no connection. */
+int fs_register_in_kernel(struct fs_poller *p, int op, int fd, const struct fs_connection *c, struct epoll_event event);
+
 /* Ends a call on a connection as the front end does it. */
 void fs_end_poller_call(struct fs_connection *c, struct fs_call *call);
 

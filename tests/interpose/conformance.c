@@ -83,7 +83,7 @@ static const struct {
     {"interrupted_calls", interrupted_calls}, {"interrupted_by", interrupted_by}, {"masks", masks}, {"moments", moments}, {"renumbers", renumbers}, {"closed_by_handlers", closed_by_handlers}, {"pipes", pipes},
     {"filters", filters}, {"forking_threads", forking_threads}, {"other_threads", other_threads}, {"failing_programs", failing_programs},
     {"becoming", becoming}, {"holders", holders}, {"last_words", last_words}, {"refusals", refusals},
-    {"flags_of_others", flags_of_others}, {"numbered_again", numbered_again}, {"limited", limited}, {"locked", locked}, {"parts", parts}, {"free_numbers", free_numbers}, {"shared_single_events", shared_single_events}, {"shared_instances", shared_instances},
+    {"flags_of_others", flags_of_others}, {"numbered_again", numbered_again}, {"limited", limited}, {"locked", locked}, {"parts", parts}, {"free_numbers", free_numbers}, {"shared_single_events", shared_single_events}, {"bridged_member", bridged_member}, {"shared_instances", shared_instances},
     {"ways", ways}, {"standard", standard}, {"requests", requests}, {"given_again", given_again},
     {"early_registered", early_registered}, {"early_instances", early_instances}, {"early_connects", early_connects}, {"early_shut", early_shut},
     {"early_urgent", early_urgent}, {"early_threads", early_threads}, {"early_closed", early_closed}, {"early_forked", early_forked},

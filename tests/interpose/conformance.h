@@ -116,6 +116,7 @@ void locked(int a, int b);
 void parts(int a, int b);
 void free_numbers(int a, int b);
 void shared_single_events(int a, int b);
+void bridged_member(int a, int b);
 void shared_instances(int a, int b);
 void early_registered(int a, int b);
 void early_instances(int a, int b);

@@ -169,3 +169,30 @@ void shared_single_events(int a, int b) {
     SAY(write(a, "x", 1));
     SAY(read(b, &(char[1]){0}, 1));
 }
+
+/* The peer has ended its stream, so a bridge takes the place of the file in a connection that leaves the ring: the program's registrations go on. */
+void bridged_member(int a, int b) {
+    struct epoll_event in = {.events = EPOLLIN, .data.u64 = 1}, told = {0};
+    char into[8] = "";
+    epoll = epoll_create1(EPOLL_CLOEXEC);
+    say("add", epoll_ctl(epoll, EPOLL_CTL_ADD, b, &in));
+    say("send", send(a, "hello", 5, 0));
+    say("shutdown", shutdown(a, SHUT_WR));
+    int other = pass_on(dup(b)); /* somebody else has it, and may use it past the library */
+    in = (struct epoll_event){.events = EPOLLIN | EPOLLRDHUP, .data.u64 = 2};
+    say("change", epoll_ctl(epoll, EPOLL_CTL_MOD, b, &in));
+    for (int got = 0; got < 5;) {
+        say("wait", epoll_wait(epoll, &told, 1, 2000));
+        say("data", (long)told.data.u64);
+        ssize_t part = recv(b, into + got, sizeof into - (size_t)got, 0);
+        if (part <= 0) abort();
+        got += (int)part;
+        if (got < 5) printf("(in parts)\n");
+    }
+    show(into, 5);
+    say("send", send(b, "answer", 6, 0));
+    say("receive", recv(a, into, sizeof into, 0));
+    say("take out", epoll_ctl(epoll, EPOLL_CTL_DEL, b, NULL));
+    say("take out again", epoll_ctl(epoll, EPOLL_CTL_DEL, b, NULL));
+    close(other), close(epoll);
+}
