@@ -116,7 +116,8 @@ struct fs_calls ip_calls = {
     FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(connect)
     FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(clone) FS_OWN(prctl) FS_OWN(waitpid)
     .accept4 = make_accept4, .open = make_open, .socket = make_socket, .eventfd = make_eventfd, .memfd_create = make_memfd_create,
-    .recvmsg = receive_message, .recv = receive, .send = transmit, .sendmsg = transmit_pieces, .futex = futex, .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
+    .recvmsg = receive_message, .recv = receive, .send = transmit, .sendmsg = transmit_pieces, .futex = futex,
+    .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
     .fcntl = ip_make_own, .close = ip_close_own, .ioctl = plain_ioctl,
 };
 #undef FS_OWN

@@ -125,7 +125,8 @@ static void forget_from(unsigned first, unsigned last) {
 
 int close_range(unsigned first, unsigned last, int flags) {
     if (!ip_is_active() || first > last) return real.close_range(first, last, flags);
-    if (real.close_range(UINT_MAX, UINT_MAX, flags & ~CLOSE_RANGE_UNSHARE) < 0) return -1; /* an empty range: the kernel refuses the flags, or has no such call */
+    /* An empty range: the kernel says whether it has the call, and takes the flags. */
+    if (real.close_range(UINT_MAX, UINT_MAX, flags & ~CLOSE_RANGE_UNSHARE) < 0) return -1;
     if (!(flags & CLOSE_RANGE_CLOEXEC)) forget_from(first, last);
     int paused = flags & CLOSE_RANGE_UNSHARE && ip_before_own_table();
     /* Around numbers of the core's. */

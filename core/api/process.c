@@ -62,7 +62,8 @@ int fs_begin(const struct fs_front_end *front) {
     fs_host = (struct fs_host){.unlock = front->unlock, .lock = front->lock};
     fs_ended_counters = &fs_totals;
     if (front->polls) {
-        fs_poller_host = (struct fs_poller_host){front->end_call, front->operate, front->leave, front->before_sleep, front->after_sleep, front->is_interrupted};
+        fs_poller_host = (struct fs_poller_host){front->end_call,     front->operate,     front->leave,
+                                                 front->before_sleep, front->after_sleep, front->is_interrupted};
         fs_pollers_begin();
     }
     return fs_atfork_install(count_child);

@@ -178,8 +178,7 @@ static void unpark_member(struct fs_member *m) {
 /* ---- epoll_ctl -------------------------------------------------------------------------------------------------------------- */
 
 static int pass(struct fs_poller *p, int op, int fd, const struct epoll_event *event) {
-    struct epoll_event copy = event ? *event : (struct epoll_event){0};
-    return fs_system.epoll_ctl(p->epoll, op, fd, &copy) < 0 ? -errno : 0;
+    return fs_register_in_kernel(p, op, fd, NULL, event ? *event : (struct epoll_event){0});
 }
 
 /* A descriptor of the kernel's: only one whose data lie in our range is a member. */
