@@ -32,6 +32,7 @@ void fs_spin_stats_init(struct fs_spin_stats *stats) {
     fs_store_relaxed(&stats->score, FS_SCORE_MAX / 2);
     fs_store_relaxed(&stats->skip, 0);
     fs_store_relaxed(&stats->penalty, 0);
+    fs_store_relaxed(&stats->lost, 0);
 }
 
 /* Returns the number of CPUs that this process may use. */
@@ -107,8 +108,22 @@ static void back_off(struct fs_spin_stats *stats) {
     fs_store_relaxed(&stats->skip, penalty);
 }
 
+void fs_spin_note_cpu(struct fs_spin_stats *stats, int lost) {
+    uint32_t before = fs_load_relaxed(&stats->lost);
+    if (lost) fs_store_relaxed(&stats->lost, FS_MIN(before + FS_LOST_SHARE, (uint32_t)(2 * FS_LOST_MOST)));
+    else if (before) fs_store_relaxed(&stats->lost, before - 1);
+}
+
 void fs_spin_stats_update(struct fs_spin_stats *stats, struct fs_counters *count, int64_t began, int polled, int paid) {
     uint32_t score = fs_load_relaxed(&stats->score);
+    if (polled && fs_load_relaxed(&stats->lost) > FS_LOST_MOST) {
+        /* Others need this CPU again and again while it polls: libzmq's thread for its sockets takes it from the threads that answer. What it
+         * finds would have come as soon without, and has cost them the time. */
+        fs_store_relaxed(&stats->lost, FS_LOST_MOST / 2);
+        fs_count(&count->polls_unpaid, 1);
+        back_off(stats);
+        return;
+    }
     if (paid) {
         fs_count(&count->polls_paid, 1);
         fs_store_relaxed(&stats->penalty, fs_load_relaxed(&stats->penalty) / 2);

@@ -8,12 +8,16 @@
  * share it, and an update may be lost. */
 struct fs_spin_stats {
     fs_word32 score, skip, penalty;
+    fs_word32 lost; /* spins within which another thread had this CPU: each adds FS_LOST_SHARE, one that kept it takes 1 away */
 };
 
 enum {
     FS_SCORE_MAX = 16,
     FS_SCORE_SPINS = 4,     /* waits spin from this score on; a new score is in the middle */
     FS_SPIN_ROUNDS = 64,          /* looks at the ring between two looks at the clock */
+    FS_LOST_CPU = 5000,     /* ns between two looks at the clock: another thread had this CPU meanwhile */
+    FS_LOST_SHARE = 8,      /* with one lost spin among so many that kept the CPU `lost` stays as it is */
+    FS_LOST_MOST = 16,      /* beyond it a spin counts as unpaid */
 };
 
 extern int64_t fs_spin_ns;            /* longest spin before a sleep, ns; 0: never spin */
@@ -47,7 +51,10 @@ void fs_count_processors(void);
  * whole slice, and not the peer. The caller sleeps instead, since the scheduler runs who is woken before a busy program. */
 int fs_yield_to_peer(int64_t now);
 
-/* Updates the statistics with a finished wait that began at `began` (monotonic ns). */
+/* A spin for several connections is over, within which another thread had this CPU (FS_LOST_CPU), or not. */
+void fs_spin_note_cpu(struct fs_spin_stats *stats, int lost);
+
+/* Updates the statistics with a finished wait that began at `began` (monotonic ns). `paid`: the spin found what the wait was for. */
 void fs_spin_stats_update(struct fs_spin_stats *stats, struct fs_counters *count, int64_t began, int polled, int paid);
 
 #endif

@@ -21,9 +21,9 @@ static int has_hint(struct fs_poller *p) {
     return any;
 }
 
-int fs_spin_on(const struct fs_spun *s, struct fs_poller *hinted, int64_t until, int64_t *spent) {
-    int found = 0;
-    int64_t began = fs_now(), now = began;
+int fs_spin_on(const struct fs_spun *s, struct fs_poller *hinted, struct fs_spin_stats *stats, int64_t until, int64_t *spent) {
+    int found = 0, lost = 0;
+    int64_t began = fs_now(), now = began, last;
     do {
         int shares = fs_shares_cpu(fs_last_peer_cpu);
         if (fs_poller_host.is_interrupted && fs_poller_host.is_interrupted()) break;
@@ -33,7 +33,11 @@ int fs_spin_on(const struct fs_spun *s, struct fs_poller *hinted, int64_t until,
         }
         if (!found && hinted) found = has_hint(hinted);
         if (shares && !found && !fs_yield_to_peer(now)) break;
-    } while (!found && (now = fs_now()) < until);
+        last = now;
+        now = fs_now();
+        lost |= !shares && now - last > FS_LOST_CPU; /* (a yield gives it away on purpose) */
+    } while (!found && now < until);
+    fs_spin_note_cpu(stats, lost);
     for (int i = 0; i < s->count; i++) fs_publish_cpu(s->c[i]);
     int64_t took = FS_MIN(now, until) - began;
     fs_count(&fs_poller_totals.poll_ns, (uint64_t)took);
@@ -59,7 +63,7 @@ int fs_members_spin(struct fs_poller *p, int64_t until, int64_t *spent) {
         if (c && m->enabled && fs_is_attached(c) && fs_call_enter(c, &of->calls[of->s.count])) fs_spun_add(&of->s, c, m->events);
     }
     fs_unlock_poller(p);
-    int found = fs_spin_on(&of->s, p, until, spent);
+    int found = fs_spin_on(&of->s, p, &p->stats, until, spent);
     for (int i = of->s.count; i-- > 0;) fs_end_poller_call(of->s.c[i], &of->calls[i]);
     fs_system.free(of);
     fs_lock_poller(p);

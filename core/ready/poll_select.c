@@ -162,7 +162,7 @@ static void spin(struct polling *w, int64_t until) {
         struct fs_connection *c = on_ring(w, i);
         if (c) fs_spun_add(s, c, (unsigned short)w->fds[i].events);
     }
-    if (s->count) fs_spin_on(s, NULL, until, &w->spun);
+    if (s->count) fs_spin_on(s, NULL, &w->p->stats, until, &w->spun);
     fs_system.free(s);
 }
 
