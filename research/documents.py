@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from bench.figures.store import written
 from research.figures import Figure, Samples, Table, values
 from research.measure import Measured
 
@@ -85,15 +86,6 @@ def write_medians(path: Path, documents: dict[str, Document]) -> None:
     """Writes the summaries of all figures: a text line for each line of a panel."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(written(dict(sorted(documents.items())), depth=4) + "\n")
-
-
-def written(value: Any, depth: int, indent: str = "") -> str:
-    """JSON with a text line for each entry of the outermost `depth` objects."""
-    if not depth or not isinstance(value, dict) or not value:
-        return json.dumps(value)
-    inner = indent + " "
-    entries = (f"{inner}{json.dumps(key)}: {written(one, depth - 1, inner)}" for key, one in value.items())
-    return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
 
 
 def read_medians(path: Path) -> dict[str, Document]:

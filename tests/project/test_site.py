@@ -11,7 +11,10 @@ import pytest
 from harness.processes import ended
 
 import fastsock
+from bench.figures import store
+from bench.figures.pictures import PICTURES, caption
 from fastsock import cli
+from research.catalogue import FIGURES
 
 ROOT = Path(__file__).parents[2]
 HOOKS = importlib.util.spec_from_file_location("hooks", ROOT / "docs/site/hooks.py")
@@ -32,6 +35,20 @@ def test_the_site_builds_without_a_warning(site):
     for page in ROOT.glob("docs/*.md"):
         name = "index.html" if page.stem == "index" else f"{page.stem}/index.html"
         assert (site / name).is_file(), page.name
+
+
+def test_the_site_draws_the_published_figures(site):
+    """The curves with what they were taken on, and every figure of the papers."""
+    document = store.read()
+    for name in PICTURES.values():
+        assert caption(document).splitlines()[0] in " ".join(
+            re.findall(r"<text[^>]*>([^<]*)", (site / name).read_text())
+        )
+        assert f'src="../{name}"' in (site / "performance/index.html").read_text()
+    page = (site / "papers-figures/index.html").read_text()
+    for figure in FIGURES:
+        assert f'src="../papers/{figure.full_name}.png"' in page
+        assert (site / f"papers/{figure.full_name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_reference_has_every_public_name_and_setting(site):
@@ -148,7 +165,7 @@ def test_pictures_are_there_and_have_words_for_those_who_do_not_see_them():
                 assert (ROOT / ".github/workflows" / badge[1]).is_file(), target
                 continue
             assert (file.parent / target).is_file(), f"{file.name}: {target}"
-    assert {"docs/byte.svg", "latency.svg", "throughput.svg"} <= set(found)
+    assert {"docs/byte.svg", "states.svg"} <= set(found)
 
 
 def test_attributes_of_the_api_page_have_their_own_words():
