@@ -14,7 +14,8 @@ from typing import Any
 import attrs
 
 from bench.figures.store import written
-from research.figures import Figure, Samples, Table, values
+from bench.turns import Samples
+from research.figures import Figure, Table, values
 from research.measure import Measured
 
 DIGITS = 5  # of a number in medians.json

@@ -16,8 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.process import RunFailed
+from bench.turns import Line, Start, Take
 from research import onc
-from research.figures import Line, Plan, Sample, Start, Take
+from research.figures import Plan, Sample
 from research.ftp import asked, figures, folder, sized
 from research.series import RING, environment, started
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import take, timed
+from bench.placement import APART, TOGETHER, placed
 from bench.process import RunFailed
+from bench.turns import Line, Start, Take
 from bench.worker_process import RoleProcess, Setup
-from research.figures import Line, Plan, Sample, Start, Take
+from research.figures import Plan, Sample
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMBERS = (int, float)
@@ -26,9 +28,8 @@ RING, KERNEL, KERNEL_ONE = "fastsock", "kernel TCP, a CPU each", "kernel TCP, on
 
 
 def cpus(number: int) -> tuple[int, ...]:
-    """A CPU that this process may use, counted from the first; the last one if there are fewer."""
-    allowed = sorted(os.sched_getaffinity(0))
-    return (allowed[min(number, len(allowed) - 1)],)
+    """The first CPU that this process may use, or the last one for another number than 0."""
+    return placed(APART)[bool(number)] or ()
 
 
 def free(settings: dict[str, Any] | None = None, expect: str | None = "ring") -> tuple[Setup, Setup]:
@@ -39,12 +40,14 @@ def free(settings: dict[str, Any] | None = None, expect: str | None = "ring") ->
 
 def apart(expect: str | None = "kernel") -> tuple[Setup, Setup]:
     """Both ends on kernel TCP, with a CPU each: what the papers' hosts had."""
-    return Setup(cpus=cpus(0), expect=expect), Setup(cpus=cpus(1), expect=expect)
+    server, client = (Setup(cpus=it, expect=expect) for it in placed(APART))
+    return server, client
 
 
 def together(expect: str | None = "kernel") -> tuple[Setup, Setup]:
     """Both ends on kernel TCP and on one CPU, which is where the kernel is fastest for two that take turns."""
-    return Setup(cpus=cpus(1), expect=expect), Setup(cpus=cpus(1), expect=expect)
+    server, client = (Setup(cpus=it, expect=expect) for it in placed(TOGETHER))
+    return server, client
 
 
 Orders = Callable[[Any], dict[str, Any]]

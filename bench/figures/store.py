@@ -51,10 +51,10 @@ def measured(document: Document) -> list[dict[str, Any]]:
     return [*programs, *document["loops"].values(), *filter(None, [document["curves"]])]
 
 
-def begin(document: Document, quick: bool) -> str:
-    """Adds a session: this machine, today. Returns its name."""
+def session_here(quick: bool) -> dict[str, Any]:
+    """This machine, today."""
     told = machine()
-    session = {
+    return {
         "date": date.today().isoformat(),
         "machine": {name: told[name] for name in ("cpu_model", "cpus_allowed", "kernel", "python")},
         "wakeup_us": round(price() * 1e6, 1),
@@ -62,6 +62,11 @@ def begin(document: Document, quick: bool) -> str:
         "quick": quick,
         "version": fastsock_settings()["version"],
     }
+
+
+def begin(document: Document, quick: bool) -> str:
+    """Adds a session. Returns its name."""
+    session = session_here(quick)
     name = f"{session['date']} {len(document['sessions']) + 1}"
     while name in document["sessions"]:
         name += "+"

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from functools import cache, partial
 from typing import Any
 
+from bench.turns import Line, Start, Take
 from research.datacutter.guarantees import DR, RING, TCP, bound, latency_at_rate, rate_at_latency
-from research.figures import Figure, Line, Panel, Plan, Sample, Start, Take, Versus
+from research.figures import Figure, Panel, Plan, Sample, Versus
 from research.series import KERNEL, KERNEL_ONE, apart, command, cpus, pair, pingpong, roles, run_program, stream
 
 SIZES = {"full": (4, 16, 64, 256, 1024, 4096, 16384, 65536), "quick": (4, 1024, 65536), "least": (4,)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from research.figures import Figure, Line, Panel, Plan, Sample, Samples, Start, Table, Take, Versus
+from bench.turns import Line, Samples, Start, Take
+from research.figures import Figure, Panel, Plan, Sample, Table, Versus
 from research.series import KERNEL, KERNEL_ONE, RING, command, free, pair, pingpong, roles, run_program
 
 SIZES = {

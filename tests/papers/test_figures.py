@@ -12,10 +12,11 @@ import attrs
 import pytest
 
 from bench.process import RunFailed
+from bench.turns import Line
 from research.catalogue import FIGURES, PAPERS, chosen
 from research.datacutter.guarantees import latency_at_rate, rate_at_latency
 from research.documents import read_medians, summary, write_medians
-from research.figures import Line, Plan
+from research.figures import Plan
 from research.measure import measure
 from research.page import figures_page, page
 

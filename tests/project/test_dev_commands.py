@@ -21,6 +21,7 @@ MODULES = {
     "bench copies": "bench.copies",
     "bench figures": "bench.figures",
     "bench programs": "bench.programs",
+    "bench rivals": "bench.rivals",
     "chaos": "tests.soak",
     "demo": "bench.demo",
     "papers": "research",
