@@ -23,10 +23,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "kernel TCP": {"color": "#0072b2", "marker": "s", "linewidth": 1.6},
     "unix socket": {"color": "#009e73", "marker": "^", "linewidth": 1.6},
 }
-PANELS = {
-    "latency": ("Latency", "half round trip, us", 1e6),
-    "bandwidth": ("Bandwidth", "MB/s", 1e-6),
-}
+PANELS = {"latency": ("Latency", "half round trip, us", 1e6), "bandwidth": ("Bandwidth", "MB/s", 1e-6)}
 
 
 def write_plot(path: Path, curves: Curves, caption: str) -> None:

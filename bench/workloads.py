@@ -158,9 +158,7 @@ def asyncio_works(eventloop: str) -> tuple[Work, ...]:
         ),
         *foreign_asyncio(f"{eventloop}-foreign", f"{eventloop}: kernel TCP, 1 KiB", ten_connections),
         *foreign_asyncio(
-            f"{eventloop}-http-foreign",
-            f"{eventloop}: uvicorn under aiohttp on kernel TCP",
-            {**http, "compute_us": 0},
+            f"{eventloop}-http-foreign", f"{eventloop}: uvicorn under aiohttp on kernel TCP", {**http, "compute_us": 0}
         ),
         Work(f"{eventloop}-http", f"{eventloop}: HTTP, 200 us of computing", REQUESTS, http, NOT_SLOWER),
         Work(f"{eventloop}-http-cpu", f"{eventloop}: HTTP, CPU time but computing", CPU_PER_MESSAGE, http, NOT_SLOWER),

@@ -35,10 +35,7 @@ FIG19 = Figure(
         Panel("half_round_trip", "half round trip, s"),
         Panel("bytes_per_second", "bytes/s", lower_is_better=False),
     ),
-    said=(
-        ("SocketVIA, 4 B", "9.1 us; TCP 45 us"),
-        ("peak bandwidth", "763 Mbit/s; VIA 795; TCP 510"),
-    ),
+    said=(("SocketVIA, 4 B", "9.1 us; TCP 45 us"), ("peak bandwidth", "763 Mbit/s; VIA 795; TCP 510")),
     shows="The curves from which the block sizes of the next figures follow.",
     versus=(Versus("fastsock", KERNEL), Versus("fastsock", KERNEL_ONE)),
     slower="On one CPU the kernel's receiver finds the message in the cache of the processor that wrote it, and nobody"

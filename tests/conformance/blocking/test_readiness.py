@@ -241,11 +241,7 @@ def test_the_table(pair: Pair, name: str, end: str) -> None:
     assert names_of(poll_mask(sock)) == names_of(mask)
     assert names_of(epoll_mask(sock)) == names_of(mask)
     # select(2): readable is IN, HUP or ERR; writable is OUT or ERR; exceptional is PRI.
-    assert select_sets(sock) == [
-        bool(mask & (POLLIN | POLLHUP | POLLERR)),
-        bool(mask & (POLLOUT | POLLERR)),
-        False,
-    ]
+    assert select_sets(sock) == [bool(mask & (POLLIN | POLLHUP | POLLERR)), bool(mask & (POLLOUT | POLLERR)), False]
     for asked in (0, POLLIN, POLLOUT, POLLRDHUP, POLLIN | POLLRDHUP):
         assert names_of(poll_mask(sock, asked)) == names_of(mask & (asked | POLLHUP | POLLERR))
     assert names_of(poll_mask(sock)) == names_of(mask), "looking changes nothing"

@@ -20,18 +20,10 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("offset", "count"),
     [
-        (0, None),
-        (0, 1),
-        (0, 48),
-        (1000, None),
-        (1000, 5000),
-        (4096, 1 << 20),
-        (len(DATA) - 10, 100),
-        (len(DATA) - 10, None),
-        (len(DATA), None),
-        (len(DATA) + 1000, 10),
+        (0, None), (0, 1), (0, 48), (1000, None), (1000, 5000), (4096, 1 << 20), (len(DATA) - 10, 100),
+        (len(DATA) - 10, None), (len(DATA), None), (len(DATA) + 1000, 10),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("memory", [False, True], ids=["descriptor", "memory"])
 def test_the_asked_part_is_sent(pair: Pair, path: Path, memory: bool, offset: int, count: int | None) -> None:
     near, far = pair

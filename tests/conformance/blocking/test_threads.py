@@ -6,18 +6,7 @@ import socket
 import threading
 
 import pytest
-from harness.pairs import (
-    KINDS,
-    SECONDS,
-    Pair,
-    Task,
-    described,
-    payload,
-    poll_mask,
-    read_exactly,
-    read_to_eof,
-    until,
-)
+from harness.pairs import KINDS, SECONDS, Pair, Task, described, payload, poll_mask, read_exactly, read_to_eof, until
 
 WRITERS = 4
 
