@@ -179,34 +179,6 @@ def test_sockets_that_are_no_tcp(patched, family):
         assert fastsock.path_of(near).reason == "not a fastsock socket"
 
 
-class Shouting(socket.socket):
-    """Overrides two data calls."""
-
-    def send(self, data, *args):
-        return super().send(bytes(data).upper(), *args)
-
-    def recv(self, *args):
-        return super().recv(*args) + b"!"
-
-
-def test_subclass_that_overrides_send_and_recv(patched):
-    with socket.create_server(("127.0.0.1", 0)) as listener, Shouting() as near:
-        near.connect(listener.getsockname())
-        with listener.accept()[0] as far:
-
-            def on_ring() -> bool:
-                near.send(b"loud")
-                assert far.recv(4) == b"LOUD"
-                far.sendall(b"x")
-                assert near.recv(1) == b"x!"
-                return path_of(near) == "ring"
-
-            until(on_ring, "the connection moves")
-            assert on_ring()
-            with near.dup() as again:
-                assert type(again) is Shouting
-
-
 # ---- forks
 
 POLLS_AFTER_A_FORK = """

@@ -58,22 +58,3 @@ def test_a_peer_that_goes_away_cuts_it(pair: Pair, tmp_path: Path) -> None:
         far.close()
         with pytest.raises(ConnectionError):
             sending.result()
-
-
-def test_the_descriptor_is_used_where_the_kernel_would_use_it(pair: Pair, path: Path, tmp_path: Path) -> None:
-    """The part of `sendfile` that gives up for what is no file, and that programs call by its private name."""
-    near, far = pair
-    (tmp_path / "empty").touch()
-    with path.open("rb") as file, (tmp_path / "empty").open("rb") as empty:
-        reader = Task(read_exactly, far, 7)
-        assert near._sendfile_use_sendfile(file, 100, 7) == 7
-        assert file.tell() == 107
-        assert reader.result() == DATA[100:107]
-        assert near._sendfile_use_sendfile(empty) == 0
-        with pytest.raises(socket._GiveupOnSendfile):
-            near._sendfile_use_sendfile(io.BytesIO(b"memory"))
-        with pytest.raises(ValueError, match="count"):
-            near._sendfile_use_sendfile(file, 0, -1)
-        near.setblocking(False)
-        with pytest.raises(ValueError, match="non-blocking"):
-            near._sendfile_use_sendfile(file)
