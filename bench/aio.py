@@ -27,12 +27,22 @@ ONE_SHOT_REQUEST, ONE_SHOT_REPLY = b"q" * 16, b"a" * 1024
 
 
 def run(main: Coroutine[Any, Any, Report], eventloop: str) -> Report:
-    """What a program does that chooses its loop itself."""
-    if eventloop == "uvloop":
+    """What a program does that chooses its loop itself: "asyncio" or "uvloop", and "aiofastnet" or "aiofastnet
+    uvloop" with that library's transports."""
+    if eventloop.startswith("aiofastnet"):
+        main = with_fast_transports(main)
+    if eventloop.endswith("uvloop"):
         import uvloop
 
         return uvloop.run(main)
     return asyncio.run(main)
+
+
+async def with_fast_transports(main: Coroutine[Any, Any, Report]) -> Report:
+    import aiofastnet
+
+    aiofastnet.patch_loop()
+    return await main
 
 
 # --- echo protocols -----------------------------------------------------------------------------------------

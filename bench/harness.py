@@ -1,23 +1,26 @@
-"""Runs the pairs and the curves, and refuses every run that was not what it should be."""
+"""Works and curves as lines that take turns (`bench.turns`), and what a run has to be to count."""
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from time import sleep
+from functools import partial
 from typing import Any
 
+from bench.placement import placed
 from bench.process import RunFailed
 from bench.results import Curves, Pair, Result, Sample
+from bench.turns import Line, Start, Take, Tell, take_turns
 from bench.worker_process import RoleProcess, Setup
 from bench.workloads import CURVE_PATHS, CURVE_READINGS, CURVE_SIZES, Plan, Work, pingpong, stream
-
-Tell = Callable[[str], None]
 
 WARM_SHARE = 0.2  # of the timed seconds, run before them and not timed
 MOVED_SHARE = 0.5  # of connections that must be on the ring: one that closes early may not have got there
 QUIET_SECONDS = 0.1  # between the last byte and the reading of an idle process
+
+Ends = tuple[Setup, Setup]  # server, client
+KERNEL, FASTSOCK = "kernel", "fastsock"
 
 
 def measure(works: Iterable[Work], plan: Plan, tell: Tell) -> list[Result]:
@@ -26,24 +29,25 @@ def measure(works: Iterable[Work], plan: Plan, tell: Tell) -> list[Result]:
     results = []
     for work in works:
         if work.samples_key not in taken:
-            pairs: list[Pair] = []
-            problem = None
             try:
-                for run in range(plan.runs):
-                    tell(f"{work.name}  run {run + 1}/{plan.runs}")
-                    pairs += MEASURES[work.measured_by](work, plan, run)
-            except RunFailed as failure:
-                problem = str(failure)
-            taken[work.samples_key] = pairs, problem
+                taken[work.samples_key] = MEASURES[work.measured_by](work, plan, partial(about, tell, work.name)), None
+            except (RunFailed, OSError) as failure:
+                taken[work.samples_key] = [], str(failure)
         results.append(Result(work, *taken[work.samples_key]))
     return results
+
+
+def about(tell: Tell, name: str, words: str) -> None:
+    tell(f"{name}  {words}")
 
 
 # --- what must hold -----------------------------------------------------------------------------------------
 
 
 def take(server: RoleProcess, client: RoleProcess, address: Any, order: dict[str, Any], expect: str | None) -> Sample:
-    """One sample. RunFailed when a role fails or the connection was not where it has to be."""
+    """One sample, with the CPU time of both ends beside it. RunFailed when a role fails or the connection was not
+    where it has to be."""
+    begun, before = time.perf_counter(), server.cpu_nanoseconds() + client.cpu_nanoseconds()
     client.tell({**order, "address": address})
     try:
         sample = client.hear()
@@ -51,9 +55,13 @@ def take(server: RoleProcess, client: RoleProcess, address: Any, order: dict[str
         raise RunFailed(f"{failure}; {last_words(server)}") from None
     sample["cpus"] = [server.last_cpu(), client.last_cpu()]
     sample["server"] = server.hear()
+    spent = server.cpu_nanoseconds() + client.cpu_nanoseconds() - before
+    sample["cpus_busy"] = spent / 1e9 / (time.perf_counter() - begun)
     if "cpu_seconds" in sample:
         ends = ((sample, sample["count"]), (sample["server"], sample["server"]["messages"]))
         sample["cpu_per_message"] = sum(end["cpu_seconds"] / messages for end, messages in ends)
+    elif sample.get("count") and "elapsed" in sample:
+        sample["cpu_per_message"] = sample["cpus_busy"] * sample["elapsed"] / sample["count"]
     check(sample, expect)
     return sample
 
@@ -87,17 +95,11 @@ def check(sample: Sample, expect: str | None) -> None:
 # --- pairs --------------------------------------------------------------------------------------------------
 
 
-Ends = tuple[Setup, Setup]  # server, client
-
-
 def setups(work: Work) -> tuple[Ends, Ends]:
     """How the ends of a work start on kernel TCP, and how on fastsock."""
-    allowed = sorted(os.sched_getaffinity(0))
-    first, last = (allowed[0],), (allowed[-1],)
-    confined = {"any": (None, None), "one": (last, last), "two": (first, last), "server": (first, None)}
 
     def ends(fastsock: dict[str, Any] | None, expect: str | None) -> Ends:
-        server, client = (Setup(cpus=cpus, fastsock=fastsock, expect=expect) for cpus in confined[work.cpus])
+        server, client = (Setup(cpus=cpus, fastsock=fastsock, expect=expect) for cpus in placed(work.cpus))
         return server, client
 
     plain = work.settings if work.baseline == "fastsock" else None
@@ -109,71 +111,77 @@ def timed(order: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {**order, "seconds": seconds, "warm": seconds * WARM_SHARE}
 
 
-def measure_pairs(work: Work, plan: Plan, run: int) -> list[Pair]:
-    """A run on kernel TCP and one on fastsock, each in two fresh processes."""
+Held = dict[ExitStack, tuple[RoleProcess, Any]]
+
+
+def starter(ends: Ends, order_of: Callable[[Any], dict[str, Any]], shared: str = "", held: Held | None = None) -> Start:
+    """Starts a server and a client, which carry out the order of an x. One of them, `shared`, is `held` for all lines
+    of a run."""
+    held = {} if held is None else held
+
+    def start(stack: ExitStack, _: Any) -> Take:
+        def role(kind: str, setup: Setup) -> tuple[RoleProcess, Any]:
+            if kind == shared and stack in held:
+                return held[stack]
+            process = stack.enter_context(RoleProcess(kind, setup))
+            told = process, process.hear()["address"] if kind == "server" else None
+            if kind == shared:
+                held.clear()
+                held[stack] = told
+            return told
+
+        (server, address), (client, _) = role("server", ends[0]), role("client", ends[1])
+        return lambda x: take(server, client, address, order_of(x), ends[1].expect)
+
+    return start
+
+
+def paired(kernel: Start, fastsock: Start, plan: Plan, tell: Tell, turns: int = 1) -> list[Pair]:
+    """Both lines in turns, as pairs. Of several turns the first does not count: it warms the processes up."""
+    xs = range(turns + 1) if turns > 1 else [0]
+    lines = Line("kernel", kernel), Line("fastsock", fastsock)
+    samples = take_turns(lines, xs, plan, plan.runs, tell, needed=True).samples
+    counted = [str(x) for x in xs if x or turns == 1]
+    return [
+        Pair(samples["kernel"][x][run], samples["fastsock"][x][run], run) for run in range(plan.runs) for x in counted
+    ]
+
+
+def measure_pairs(work: Work, plan: Plan, tell: Tell) -> list[Pair]:
+    """Kernel TCP and fastsock, each in two fresh processes for a run."""
     kernel, fastsock = setups(work)
     order = timed(work.order, plan.seconds)
-    return [Pair(run_once(kernel, {**order, **work.kernel_order}), run_once(fastsock, order), run)]
+    plain = starter(kernel, lambda _: {**order, **work.kernel_order})
+    return paired(plain, starter(fastsock, lambda _: order), plan, tell)
 
 
-def run_once(ends: Ends, order: dict[str, Any]) -> Sample:
-    with RoleProcess("server", ends[0]) as server, RoleProcess("client", ends[1]) as client:
-        return take(server, client, server.hear()["address"], order, ends[1].expect)
+def measure_slices(work: Work, plan: Plan, tell: Tell) -> list[Pair]:
+    """One end knows nothing of fastsock, and two others, one plain and one patched, take turns at it: two clients at
+    one server, or one client at two servers.
 
-
-def measure_slices(work: Work, plan: Plan, run: int) -> list[Pair]:
-    """Two clients, one plain and one patched, take turns at one server that knows nothing of fastsock.
-
-    A difference of 3 % drowns in what two runs differ by anyway. So the server is one and the same process,
-    the slices are short and many, neighbours are compared, and who goes first changes from slice to slice.
+    A difference of 3 % drowns in what two runs differ by anyway. So the foreign end is one and the same process, the
+    slices are short and many, and neighbours are compared.
     """
-    with ExitStack() as stack:
-        (foreign, plain), (_, patched) = setups(work)
-        server = stack.enter_context(RoleProcess("server", foreign))
-        address = server.hear()["address"]
-        ends = [
-            (server, stack.enter_context(RoleProcess("client", setup)), address, setup.expect)
-            for setup in (plain, patched)
-        ]
-        return take_turns(ends, work, plan, run)
-
-
-def measure_server_slices(work: Work, plan: Plan, run: int) -> list[Pair]:
-    """The same with the roles reversed: one plain client takes turns at two servers, one plain and one patched."""
-    with ExitStack() as stack:
-        (plain, foreign), (patched, _) = setups(work)
-        client = stack.enter_context(RoleProcess("client", foreign))
-        ends = []
-        for setup in (plain, patched):
-            server = stack.enter_context(RoleProcess("server", setup))
-            ends.append((server, client, server.hear()["address"], foreign.expect))
-        return take_turns(ends, work, plan, run)
-
-
-Turn = tuple[RoleProcess, RoleProcess, Any, "str | None"]  # server, client, the server's address, expected path
-
-
-def take_turns(ends: list[Turn], work: Work, plan: Plan, run: int) -> list[Pair]:
+    kernel, fastsock = setups(work)
+    shared = "server" if work.measured_by == "slices" else "client"
+    fastsock = (kernel[0], fastsock[1]) if shared == "server" else (fastsock[0], kernel[1])
     order = timed(work.order, plan.slice_seconds)
-    pairs = []
-    for turn in range(plan.slices + 1):
-        samples: list[Sample] = [{}, {}]
-        for side in (0, 1) if turn % 2 else (1, 0):
-            server, client, address, expect = ends[side]
-            samples[side] = take(server, client, address, order, expect)
-            if turn < plan.slices:
-                samples[side].pop("stats", None)  # the last slice's say it all
-        if turn:  # the first slices warm the processes up
-            pairs.append(Pair(samples[0], samples[1], run))
+    held: Held = {}
+    plain, patched = (starter(ends, lambda _: order, shared, held) for ends in (kernel, fastsock))
+    pairs = paired(plain, patched, plan, tell, plan.slices)
+    for sample in (sample for pair in pairs[:-1] for sample in (pair.kernel, pair.fastsock)):
+        sample.pop("stats", None)  # the last slice's say it all
     return pairs
 
 
 # --- idle connections ---------------------------------------------------------------------------------------
 
 
-def measure_idle(work: Work, plan: Plan, run: int) -> list[Pair]:
-    kernel, fastsock = setups(work)
-    return [Pair(idle_once(kernel, work, plan), idle_once(fastsock, work, plan), run)]
+def measure_idle(work: Work, plan: Plan, tell: Tell) -> list[Pair]:
+    def start(ends: Ends) -> Start:
+        return lambda *_: lambda _: idle_once(ends, work, plan)
+
+    return paired(*map(start, setups(work)), plan, tell)
 
 
 def idle_once(ends: Ends, work: Work, plan: Plan) -> Sample:
@@ -191,12 +199,12 @@ def idle_once(ends: Ends, work: Work, plan: Plan) -> Sample:
             stage = client.hear()["stage"]
             if stage != expected:
                 raise RunFailed(f"the client is at {stage!r}, not at {expected!r}")
-            sleep(QUIET_SECONDS)
+            time.sleep(QUIET_SECONDS)
             resident[stage] = [role.resident_kib() for role in both]
             client.tell({})
-        sleep(QUIET_SECONDS)
+        time.sleep(QUIET_SECONDS)
         before = [(role.cpu_ticks(), role.cpu_nanoseconds()) for role in both]
-        sleep(plan.idle_seconds)
+        time.sleep(plan.idle_seconds)
         after = [(role.cpu_ticks(), role.cpu_nanoseconds()) for role in both]
         server.tell({})
         sample = client.hear()
@@ -222,55 +230,35 @@ def idle_once(ends: Ends, work: Work, plan: Plan) -> Sample:
     }
 
 
-MEASURES: dict[str, Callable[[Work, Plan, int], list[Pair]]] = {
+MEASURES: dict[str, Callable[[Work, Plan, Tell], list[Pair]]] = {
     "pairs": measure_pairs,
     "slices": measure_slices,
-    "server_slices": measure_server_slices,
+    "server_slices": measure_slices,
     "idle": measure_idle,
 }
 
 
 # --- curves -------------------------------------------------------------------------------------------------
 
-CURVE_SETUPS = dict(
-    zip(
-        CURVE_PATHS,
-        (Setup(fastsock={}, expect="ring"), Setup(expect="kernel"), Setup(family="unix", expect="kernel")),
-        strict=True,
-    )
-)
+CURVE_SETUPS = (Setup(fastsock={}, expect="ring"), Setup(expect="kernel"), Setup(family="unix", expect="kernel"))
+CURVE_ORDERS = {"latency": pingpong, "bandwidth": stream}
 
 
 def measure_curves(plan: Plan, tell: Tell) -> Curves:
-    """Latency and bandwidth over message size on all paths, run after run; a path that fails has no curve."""
-    panels: dict[str, dict[str, dict[int, list[float]]]] = {panel: {} for panel in CURVE_READINGS}
-    problems: dict[str, str] = {}
-    for run in range(plan.curve_runs):
-        for path, setup in CURVE_SETUPS.items():
-            if path in problems:
-                continue
-            tell(f"curves, {path}  run {run + 1}/{plan.curve_runs}")
-            try:
-                figures = curve_once(setup, plan)
-            except RunFailed as failure:
-                problems[path] = f"{path}: {failure}"
-                for panel in panels.values():
-                    panel.pop(path, None)
-                continue
-            for name, by_size in figures.items():
-                for size, figure in by_size.items():
-                    panels[name].setdefault(path, {}).setdefault(size, []).append(figure)
-    return Curves(panels, list(problems.values()))
+    """Latency and bandwidth over message size on all paths; a path that fails has no curve."""
 
+    def order_of(x: tuple[str, int]) -> dict[str, Any]:
+        return timed(CURVE_ORDERS[x[0]](x[1]), plan.curve_seconds)
 
-def curve_once(setup: Setup, plan: Plan) -> dict[str, dict[int, float]]:
-    orders = {"latency": pingpong, "bandwidth": stream}
-    figures: dict[str, dict[int, float]] = {panel: {} for panel in orders}
-    with RoleProcess("server", setup) as server, RoleProcess("client", setup) as client:
-        address = server.hear()["address"]
-        for panel, order_of in orders.items():
-            for size in CURVE_SIZES:
-                order = timed(order_of(size), plan.curve_seconds)
-                sample = take(server, client, address, order, setup.expect)
-                figures[panel][size] = sample[CURVE_READINGS[panel].key]
-    return figures
+    lines = [Line(path, starter((it, it), order_of)) for path, it in zip(CURVE_PATHS, CURVE_SETUPS, strict=True)]
+    xs = [(panel, size) for panel in CURVE_ORDERS for size in CURVE_SIZES]
+    taken = take_turns(lines, xs, plan, plan.curve_runs, partial(about, tell, "curves"))
+    panels = {
+        panel: {
+            path: {size: [one[reading.key] for one in by_x[str((panel, size))]] for size in CURVE_SIZES}
+            for path, by_x in taken.samples.items()
+            if path not in taken.problems
+        }
+        for panel, reading in CURVE_READINGS.items()
+    }
+    return Curves(panels, [f"{path}: {problem}" for path, problem in taken.problems.items()])

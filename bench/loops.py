@@ -17,10 +17,7 @@ from bench import aio, connections, data, http
 from bench.warmup import GO, Address, Order, answer_settle, connect, receive_exactly, set_buffers, set_nodelay, settle
 from bench.worker import Report, Role
 
-DATA_LOOPS = {
-    "pingpong": (data.drive_pingpong, data.serve_pingpong),
-    "stream": (data.drive_stream, data.serve_stream),
-}
+DATA_LOOPS = {"pingpong": (data.drive_pingpong, data.serve_pingpong), "stream": (data.drive_stream, data.serve_stream)}
 CONNECTION_LOOPS = {
     "one_shot": (connections.drive_one_shot, connections.serve_one_shot),
     "requests": (connections.drive_requests, connections.serve_requests),

@@ -23,10 +23,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "kernel TCP": {"color": "#0072b2", "marker": "s", "linewidth": 1.6},
     "unix socket": {"color": "#009e73", "marker": "^", "linewidth": 1.6},
 }
-PANELS = {
-    "latency": ("Latency", "half round trip, us", 1e6),
-    "bandwidth": ("Bandwidth", "MB/s", 1e-6),
-}
+PANELS = {"latency": ("Latency", "half round trip, us", 1e6), "bandwidth": ("Bandwidth", "MB/s", 1e-6)}
 
 
 def write_plot(path: Path, curves: Curves, caption: str) -> None:
@@ -40,15 +37,14 @@ def write_plot(path: Path, curves: Curves, caption: str) -> None:
     pyplot.close(figure)
 
 
-def write_picture(path: Path, curves: Curves, panel: str, caption: str, identifier: str) -> None:
-    """One panel as SVG, with an identifier in it: the same figures give the same file."""
-    with pyplot.rc_context({"svg.hashsalt": "fastsock", "svg.fonttype": "none", "font.family": "sans-serif"}):
+def write_picture(path: Path, curves: Curves, panel: str, caption: str) -> None:
+    """One panel as SVG."""
+    with pyplot.rc_context({"svg.fonttype": "none", "font.family": "sans-serif"}):
         figure, axis = pyplot.subplots(figsize=(6.6, 4.2), layout="constrained")
         draw_panel(axis, panel, curves)
         figure.supxlabel(caption, fontsize=8, color="#555555")
         path.parent.mkdir(parents=True, exist_ok=True)
-        told = {"Date": None, "Creator": "./dev bench figures", "Title": PANELS[panel][0], "Identifier": identifier}
-        figure.savefig(path, metadata=told)
+        figure.savefig(path)
         pyplot.close(figure)
 
 

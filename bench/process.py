@@ -72,8 +72,8 @@ class DrivenProcess:
         except BrokenPipeError:
             raise self._failed("is gone") from None
 
-    def hear(self, seconds: float = 20.0) -> dict[str, Any]:
-        """The next report. RunFailed when it has a problem, ends, or says nothing for `seconds`."""
+    def line(self, seconds: float) -> str:
+        """The next line. RunFailed when it ends, or says nothing for `seconds`."""
         deadline = monotonic() + seconds
         fd = self._stdout.fileno()
         while not self._lines:
@@ -84,7 +84,11 @@ class DrivenProcess:
                 raise self._failed(f"ended with status {self._process.wait(5)}")
             *whole, self._partial = (self._partial + data).split(b"\n")
             self._lines.extend(whole)
-        report: dict[str, Any] = json.loads(self._lines.popleft())
+        return self._lines.popleft().decode()
+
+    def hear(self, seconds: float = 20.0) -> dict[str, Any]:
+        """The next report. RunFailed as of `line`, and when the report has a problem."""
+        report: dict[str, Any] = json.loads(self.line(seconds))
         if "problem" in report:
             raise RunFailed(f"{self.kind}: {report['problem']}")
         return report

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 from rich.table import Table
 
+from bench.placement import FREE
 from bench.results import Curves, Result, Spread
 from bench.target import import_fastsock
 from bench.workloads import Plan, Work
@@ -50,19 +51,21 @@ def table(results: list[Result], plan: Plan) -> Table:
     """One row per work: medians of both sides, median ratio of the pairs, what is required, the verdict."""
     drawn = Table(
         title=f"fastsock next to kernel TCP, medians of {plan.runs} pairs of runs",
-        caption="ratio: how many times better, median over the pairs",
+        caption="ratio: how many times better, median over the pairs; CPU: us of both ends for an operation",
     )
-    for heading in ("work", "kernel TCP", "fastsock", "ratio", "required", "reached"):
+    for heading in ("work", "kernel TCP", "fastsock", "ratio", "CPU", "required", "reached"):
         words = heading in ("work", "reached")
         drawn.add_column(heading, justify="left" if words else "right", no_wrap=heading != "work")
     for result in results:
         unit = result.work.reading.unit
-        cells = [result.work.title, "-", "-", "-"]
+        cells = [result.work.title, "-", "-", "-", "-"]
         if result.problem is None:
             cells[1] = show(Spread.of(result.figures("kernel")).median, unit)
             cells[2] = show(Spread.of(result.figures("fastsock")).median, unit)
             if result.ratios:
                 cells[3] = show_ratio(Spread.of(result.ratios).median, result.work)
+            if None not in (cpu := [result.cpu(side) for side in ("kernel", "fastsock")]):
+                cells[4] = " > ".join(three_digits(spent * 1e6) for spent in cpu)
         verdict = {True: "[green]yes[/]", False: "[red]no[/]", None: "[bold red]INVALID[/]"}[result.reached]
         drawn.add_row(*cells, required(result.work), verdict)
     return drawn
@@ -78,7 +81,7 @@ def placement(results: list[Result]) -> str | None:
     shared: Counter[str] = Counter()
     runs = 0
     for result in results:
-        if result.work.cpus == "any" and result.work.measured_by == "pairs":
+        if result.work.cpus == FREE and result.work.measured_by == "pairs":
             runs += len(result.pairs)
             for side in ("kernel", "fastsock"):
                 shared[side] += sum(len(set(getattr(pair, side)["cpus"])) == 1 for pair in result.pairs)

@@ -46,6 +46,11 @@ class Result:
         """All figures of one side, "kernel" or "fastsock", in the order taken."""
         return [getattr(pair, side)[self.work.reading.key] for pair in self.pairs]
 
+    def cpu(self, side: str) -> float | None:
+        """CPU seconds of both ends for an operation, the median; None where operations are not counted."""
+        spent = [getattr(pair, side).get("cpu_per_message") for pair in self.pairs]
+        return median(spent) if spent and None not in spent else None
+
     @property
     def ratios(self) -> list[float]:
         """How many times better fastsock was, pair by pair; empty for a work that has no ratio to reach."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import attrs
 
+from bench.placement import APART, FREE, SERVER, TOGETHER
+
 
 @attrs.frozen
 class Reading:
@@ -32,10 +34,9 @@ class Work:
 
     `ratio` is how many times better than kernel TCP fastsock has to be; `limit`, where given instead, bounds
     the fastsock figure itself. `measured_by` names how the harness takes the samples: "pairs" of fresh
-    processes, "slices" of two clients that take turns at one foreign server, or "idle". `cpus` says where
-    client and server run, on kernel TCP and on fastsock alike: "any" leaves it to the scheduler, "one" is the
-    same CPU for both, "two" a CPU for each, "server" confines the server only. Where fastsock is to poll, it
-    must not be confined: it does not poll where it may use one CPU only.
+    processes, "slices" of two clients that take turns at one foreign server, or "idle". `cpus` is a placement of
+    `bench.turns`, on kernel TCP and on fastsock alike. Where fastsock is to poll, it must not be confined: it does
+    not poll where it may use one CPU only.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Work:
     kernel_order: dict[str, Any] = attrs.field(factory=dict)  # what only the kernel's loops do
     settings: dict[str, Any] = attrs.field(factory=dict)  # of fastsock.patch()
     expect: str | None = "ring"
-    cpus: str = "any"
+    cpus: str = FREE
     baseline: str = "kernel"  # "fastsock": both sides of a pair are, and `kernel_order` is what differs
 
     @property
@@ -114,7 +115,7 @@ def foreign_asyncio(name: str, title: str, order: dict[str, Any]) -> tuple[Work,
             WITHIN_3_PERCENT,
             measured_by="slices" if end == "server" else "server_slices",
             expect="tcp",
-            cpus="two",
+            cpus=APART,
         )
         for end in ("server", "client")
     )
@@ -157,9 +158,7 @@ def asyncio_works(eventloop: str) -> tuple[Work, ...]:
         ),
         *foreign_asyncio(f"{eventloop}-foreign", f"{eventloop}: kernel TCP, 1 KiB", ten_connections),
         *foreign_asyncio(
-            f"{eventloop}-http-foreign",
-            f"{eventloop}: uvicorn under aiohttp on kernel TCP",
-            {**http, "compute_us": 0},
+            f"{eventloop}-http-foreign", f"{eventloop}: uvicorn under aiohttp on kernel TCP", {**http, "compute_us": 0}
         ),
         Work(f"{eventloop}-http", f"{eventloop}: HTTP, 200 us of computing", REQUESTS, http, NOT_SLOWER),
         Work(f"{eventloop}-http-cpu", f"{eventloop}: HTTP, CPU time but computing", CPU_PER_MESSAGE, http, NOT_SLOWER),
@@ -180,14 +179,14 @@ WORKS = (
     Work("stream-64", "stream of 64 B", MESSAGES, SMALL_STREAM, 4),
     Work("stream-64k", "stream of 64 KiB", BANDWIDTH, BULK_STREAM, 5),
     Work("stream-1m", "stream of 1 MiB", BANDWIDTH, stream(MIB), 2.5),
-    *not_slower("nopoll", "no polling", settings=NO_POLLING, cpus="two"),
-    *not_slower("onecpu", "one CPU", cpus="one"),
+    *not_slower("nopoll", "no polling", settings=NO_POLLING, cpus=APART),
+    *not_slower("onecpu", "one CPU", cpus=TOGETHER),
     Work("one-shot", "one-shot connections", CONNECTIONS, {"loop": "one_shot"}, 1.3, expect=None),
     Work("requests-100", "connections of 100 small requests", REQUESTS, {"loop": "requests"}, 5),
     # On one CPU nothing hides what patching costs: nobody waits for a wakeup, there is no polling to win by.
     # It is also the only place where 3 % can be told from noise within seconds.
-    *foreign("foreign", "foreign peer, one CPU", settings=NO_POLLING, cpus="one"),
-    *foreign("foreign-polling", "foreign peer, polling", cpus="server"),
+    *foreign("foreign", "foreign peer, one CPU", settings=NO_POLLING, cpus=TOGETHER),
+    *foreign("foreign-polling", "foreign peer, polling", cpus=SERVER),
     Work("idle-memory", "idle connection, both ends", RESIDENT, {"loop": "idle"}, limit=32, measured_by="idle"),
     Work("idle-cpu", "idle connections, CPU used", CPU, {"loop": "idle"}, limit=0, measured_by="idle"),
     *asyncio_works("uvloop"),

@@ -1,4 +1,4 @@
-"""`python -m research [--quick] [NAME...]`: measures the figures and writes docs/papers.md with their pictures.
+"""`python -m research [--quick] [NAME...]`: measures the figures, writes docs/papers.md and a page with all pictures.
 
 NAME is a paper ("sovia") or a figure ("sovia-fig7"); without one, all. The exit status is 1 if a line has no figures.
 """
@@ -22,7 +22,7 @@ from research.catalogue import FIGURES, PAPERS, chosen
 from research.documents import caption, read_medians, summary, write_medians, write_runs
 from research.figures import Plan
 from research.measure import measure
-from research.page import page
+from research.page import figures_page, page
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -34,9 +34,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     size.add_argument("--least", dest="size", action="store_const", const="least", help="the smallest sizes, for tests")
     parser.add_argument("--runs", type=int, help="of each line at each x, at most (5; 3 with --quick)")
     parser.add_argument("--list", action="store_true", help="the names, and nothing else")
-    parser.add_argument("--page", action="store_true", help="only the page and its pictures, from medians.json")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="where papers.md and papers/ go (docs)")
-    parser.add_argument("--raw", type=Path, default=ROOT / "build/papers", help="where the JSON of all runs goes")
+    parser.add_argument("--page", action="store_true", help="measure nothing: only the pages, from medians.json")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="of papers.md and papers/medians.json (docs)")
+    parser.add_argument("--raw", type=Path, default=ROOT / "build/papers", help="where all runs and pictures go")
     parser.add_argument("names", nargs="*", metavar="NAME", help="a paper or a figure: see --list")
     options = parser.parse_args(arguments)
     try:
@@ -47,15 +47,14 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    from research.draw import draw  # matplotlib takes a while
+    from research.draw import draw_all  # matplotlib takes a while
 
     options = parse()
     if options.list:
         for paper in PAPERS:
             print(paper.name, *(f"  {figure.full_name}" for figure in paper.figures), sep="\n")
         return 0
-    folder = options.out / "papers"
-    medians = folder / "medians.json"
+    medians = options.out / "papers" / "medians.json"
     documents = read_medians(medians)
     console = Console(stderr=True)
     problems: dict[str, str] = {}
@@ -74,10 +73,8 @@ def main() -> int:
                 write_medians(medians, documents)
                 problems.update({f"{figure.full_name}, {line}": why for line, why in measured.problems.items()})
                 progress.advance(task)
-    for figure in options.figures if not options.page else FIGURES:
-        if figure.full_name in documents:
-            document = documents[figure.full_name]
-            draw(folder / f"{figure.full_name}.png", figure, document["panels"], document["caption"])
+    draw_all(options.raw / "papers", options.figures if not options.page else FIGURES, documents)
+    (options.raw / "papers-figures.md").write_text(figures_page(PAPERS, documents))
     (options.out / "papers.md").write_text(page(PAPERS, documents))
     for where, why in problems.items():
         console.print(f"INVALID  {where}: {why}", style="bold red", markup=False, highlight=False, soft_wrap=True)

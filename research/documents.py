@@ -13,7 +13,9 @@ from typing import Any
 
 import attrs
 
-from research.figures import Figure, Samples, Table, values
+from bench.figures.store import written
+from bench.turns import Samples
+from research.figures import Figure, Table, values
 from research.measure import Measured
 
 DIGITS = 5  # of a number in medians.json
@@ -85,15 +87,6 @@ def write_medians(path: Path, documents: dict[str, Document]) -> None:
     """Writes the summaries of all figures: a text line for each line of a panel."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(written(dict(sorted(documents.items())), depth=4) + "\n")
-
-
-def written(value: Any, depth: int, indent: str = "") -> str:
-    """JSON with a text line for each entry of the outermost `depth` objects."""
-    if not depth or not isinstance(value, dict) or not value:
-        return json.dumps(value)
-    inner = indent + " "
-    entries = (f"{inner}{json.dumps(key)}: {written(one, depth - 1, inner)}" for key, one in value.items())
-    return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
 
 
 def read_medians(path: Path) -> dict[str, Document]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,10 +16,18 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from bench.plot import show_size
+from research.documents import Document
 from research.figures import Figure, Table, is_numeric
 
 COLOURS = ("#d55e00", "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#000000", "#999999")
 MARKERS = "osD^vPX*"
+
+
+def draw_all(folder: Path, figures: Iterable[Figure], documents: dict[str, Document]) -> None:
+    """Draws those of which there are figures."""
+    for figure in figures:
+        if document := documents.get(figure.full_name):
+            draw(folder / f"{figure.full_name}.png", figure, document["panels"], document["caption"])
 
 
 def draw(path: Path, figure: Figure, panels: dict[str, Table], caption: str) -> None:

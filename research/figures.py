@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import attrs
 
+from bench.turns import Line, Samples
+
 Sample = dict[str, float]  # what one turn of a line gives: a value for each panel's key, and whatever else it counted
-Take = Callable[[Any], Sample]  # one turn at one x
-Start = Callable[[ExitStack, "Plan"], Take]  # starts a line's processes, which end with the stack
-Samples = dict[str, dict[str, list[Sample]]]  # line -> x -> a sample for each run
 Table = dict[str, dict[str, list[float]]]  # line -> x -> a value for each run
 
 
@@ -27,12 +25,6 @@ class Plan:
     def named(cls, size: str, runs: int | None = None) -> Plan:
         plan = {"full": cls(), "quick": cls("quick", 3, 0.05), "least": cls("least", 1, 0.01)}[size]
         return attrs.evolve(plan, runs=runs or plan.runs)
-
-
-@attrs.frozen
-class Line:
-    name: str
-    start: Start
 
 
 @attrs.frozen

@@ -13,7 +13,8 @@ from statistics import median
 from typing import Any
 
 from bench.process import RunFailed
-from research.figures import Line, Plan, Sample, Start, Take
+from bench.turns import Line, Start, Take
+from research.figures import Plan, Sample
 from research.series import RING, command, run_program, started
 
 BUFFER = 64 << 10

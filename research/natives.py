@@ -16,8 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.process import RunFailed
+from bench.programs.pair import free_port
+from bench.turns import Line, Start, Take
 from research import onc
-from research.figures import Line, Plan, Sample, Start, Take
+from research.figures import Plan, Sample
 from research.ftp import asked, figures, folder, sized
 from research.series import RING, environment, started
 
@@ -64,12 +66,6 @@ def missing(*programs: str) -> str:
 def under(way: str, words: list[str], stats: Path | None = None) -> list[str]:
     told = ["--stats", str(stats)] if stats else []
     return [sys.executable, "-m", "fastsock", "run", *told, *words] if way == RING else words
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def serving(stack: ExitStack, words: list[str], port: int) -> None:

@@ -1,8 +1,8 @@
-"""docs/papers.md: every figure, what the paper says, what was measured here, and where fastsock is behind."""
+"""What was measured, as pages: docs/papers.md for a reader who wants the outcome, and a page with every figure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -16,15 +16,18 @@ SHOWN = 6  # values of x in a table, at most
 PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
 
 
-def page(papers: Iterable[Paper], documents: dict[str, Document]) -> str:
-    papers = tuple(papers)
-    parts = [(HERE / "head.md").read_text().strip(), headlines(papers, documents)]
+def page(papers: tuple[Paper, ...], documents: dict[str, Document]) -> str:
+    """docs/papers.md."""
+    parts = [(HERE / "head.md").read_text().strip(), headlines(papers, documents), losses(papers, documents)]
+    return "\n\n".join([*parts, (HERE / "mechanisms.md").read_text().strip()]) + "\n"
+
+
+def figures_page(papers: tuple[Paper, ...], documents: dict[str, Document]) -> str:
+    """Every figure: what the paper says, what was measured here, and where fastsock is slower."""
+    parts = [(HERE / "figures.md").read_text().strip()]
     for paper in papers:
         parts.append(f"## {paper.title}")
-        readme = f"research/{paper.name}/README.md"
-        parts.append(f"Set-up, and what differs: [{readme}](../{readme}).")
         parts += [section(figure, documents.get(figure.full_name)) for figure in paper.figures]
-    parts.append((HERE / "mechanisms.md").read_text().strip())
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -50,6 +53,20 @@ def headline(figure: Figure, versus: Versus, document: Document | None) -> str:
     if at not in found:
         return f"| {what} | {goal} | not measured | |"
     return f"| {what} | {goal} | {found[at]:.2f} (at {at}) | {min(found.values()):.2f} to {max(found.values()):.2f} |"
+
+
+def losses(papers: tuple[Paper, ...], documents: dict[str, Document]) -> str:
+    """The figures in which fastsock is slower than what it is compared with, at how many points, and why."""
+    rows = []
+    for paper in papers:
+        for figure in paper.figures:
+            shown = documents[figure.full_name]["panels"] if figure.full_name in documents else {}
+            found = [ratio for *_, by_x in compared(figure, shown) for ratio in by_x.values()]
+            if late := [ratio for ratio in found if ratio < NOISE]:
+                why = ". ".join(figure.slower.rstrip(".").split(". ")[:2]) or "Why has not been looked into"
+                rows.append(f"| {figure.title} | {len(late)} of {len(found)} | {min(late):.2f} | {why}. |")
+    head = "| figure | points where fastsock is slower | the worst ratio | why |"
+    return "\n".join(["## Where fastsock is slower", "", head, "| --- | ---: | ---: | --- |", *rows])
 
 
 def section(figure: Figure, document: Document | None) -> str:
@@ -127,19 +144,22 @@ def ratios(shown: Table, panel: Panel, versus: Versus) -> dict[str, float]:
     return found
 
 
-def comparison(figure: Figure, panels: dict[str, Table]) -> str:
-    told, behind = [], []
+def compared(figure: Figure, panels: dict[str, Table]) -> Iterator[tuple[Versus, Panel, dict[str, float]]]:
+    """What the page compares, with the ratios by x."""
     for versus in figure.versus:
         for panel in panels_of(figure, versus):
-            found = ratios(panels.get(panel.key, {}), panel, versus)
-            if not found:
-                continue
-            told.append(f"- {versus.ours} against {versus.theirs}, {panel.label}: {extent(found)}")
-            late = {x: ratio for x, ratio in found.items() if ratio < NOISE}
-            if late:
-                where = ", ".join(f"{x} ({ratio:.2f}x)" for x, ratio in late.items())
-                axis = f"{panel.label} at {panel.xlabel or figure.xlabel}"
-                behind.append(f"- {versus.ours} is behind {versus.theirs} in {axis} {where}.")
+            if found := ratios(panels.get(panel.key, {}), panel, versus):
+                yield versus, panel, found
+
+
+def comparison(figure: Figure, panels: dict[str, Table]) -> str:
+    told, behind = [], []
+    for versus, panel, found in compared(figure, panels):
+        told.append(f"- {versus.ours} against {versus.theirs}, {panel.label}: {extent(found)}")
+        if late := {x: ratio for x, ratio in found.items() if ratio < NOISE}:
+            where = ", ".join(f"{x} ({ratio:.2f}x)" for x, ratio in late.items())
+            axis = f"{panel.label} at {panel.xlabel or figure.xlabel}"
+            behind.append(f"- {versus.ours} is behind {versus.theirs} in {axis} {where}.")
     text = "\n".join(told)
     if behind:
         why = figure.slower or "Why has not been looked into."

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.process import RunFailed
-from research.figures import Plan, Sample, Start, Take
+from bench.turns import Start, Take
+from research.figures import Plan, Sample
 
 SOURCE = Path(__file__).with_name("raw.c")
 CORE = SOURCE.parents[1] / "core"

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from bench.harness import take, timed
-from bench.process import RunFailed
+from bench.placement import APART, TOGETHER, placed
+from bench.process import DrivenProcess, RunFailed
+from bench.turns import Line, Start, Take
 from bench.worker_process import RoleProcess, Setup
-from research.figures import Line, Plan, Sample, Start, Take
+from research.figures import Plan, Sample
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMBERS = (int, float)
@@ -26,9 +28,8 @@ RING, KERNEL, KERNEL_ONE = "fastsock", "kernel TCP, a CPU each", "kernel TCP, on
 
 
 def cpus(number: int) -> tuple[int, ...]:
-    """A CPU that this process may use, counted from the first; the last one if there are fewer."""
-    allowed = sorted(os.sched_getaffinity(0))
-    return (allowed[min(number, len(allowed) - 1)],)
+    """The first CPU that this process may use, or the last one for another number than 0."""
+    return placed(APART)[bool(number)] or ()
 
 
 def free(settings: dict[str, Any] | None = None, expect: str | None = "ring") -> tuple[Setup, Setup]:
@@ -39,12 +40,14 @@ def free(settings: dict[str, Any] | None = None, expect: str | None = "ring") ->
 
 def apart(expect: str | None = "kernel") -> tuple[Setup, Setup]:
     """Both ends on kernel TCP, with a CPU each: what the papers' hosts had."""
-    return Setup(cpus=cpus(0), expect=expect), Setup(cpus=cpus(1), expect=expect)
+    server, client = (Setup(cpus=it, expect=expect) for it in placed(APART))
+    return server, client
 
 
 def together(expect: str | None = "kernel") -> tuple[Setup, Setup]:
     """Both ends on kernel TCP and on one CPU, which is where the kernel is fastest for two that take turns."""
-    return Setup(cpus=cpus(1), expect=expect), Setup(cpus=cpus(1), expect=expect)
+    server, client = (Setup(cpus=it, expect=expect) for it in placed(TOGETHER))
+    return server, client
 
 
 Orders = Callable[[Any], dict[str, Any]]
@@ -152,76 +155,33 @@ def run_program(words: list[str], seconds: float = 120.0, **kw: Any) -> dict[str
     return report
 
 
+@attrs.frozen
 class Program:
     """A started program that says "listening on HOST:PORT" first."""
 
-    def __init__(self, words: list[str], **variables: str) -> None:
-        self._errors = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            words, cwd=ROOT, env=environment(**variables), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=self._errors, text=True,
-        )  # fmt: skip
-        assert self._process.stdout is not None
-        ready = select.select([self._process.stdout], [], [], START_SECONDS)[0]
-        line = self._process.stdout.readline() if ready else ""
-        if not line.startswith("listening on "):
-            self.end()
-            raise RunFailed(f"{' '.join(words[-4:])} does not listen: {line.strip()} {self.last_words}")
-        self.port = int(line.rpartition(":")[2])
-        self.pid = self._process.pid
+    port: int
 
-    def end(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.communicate(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
-        self._errors.seek(0)
-        self.last_words = " | ".join(self._errors.read().decode(errors="replace").splitlines()[-3:])
-        self._errors.close()
+
+def driven(stack: ExitStack, words: list[str], **variables: str) -> DrivenProcess:
+    """A program that runs until the stack ends."""
+    return stack.enter_context(DrivenProcess(" ".join(words[-4:]), words, cwd=ROOT, env=environment(**variables)))
 
 
 def started(stack: ExitStack, words: list[str], **variables: str) -> Program:
     """A program that serves until the stack ends."""
-    program = Program(words, **variables)
-    stack.callback(program.end)
-    return program
+    line = driven(stack, words, **variables).line(START_SECONDS)
+    if not line.startswith("listening on "):
+        raise RunFailed(f"{' '.join(words[-4:])} does not listen: {line.strip()}")
+    return Program(int(line.rpartition(":")[2]))
 
 
 def run_together(commands: list[list[str]], seconds: float = 60.0, **variables: str) -> list[dict[str, Any]]:
-    """Programs that each say "ready", begin when a line comes in, and print one JSON object last: begun together."""
+    """Programs that each say "ready", begin when a line comes in, and then print one JSON object: begun together."""
     with ExitStack() as stack:
-        errors = stack.enter_context(tempfile.TemporaryFile())
-        processes = []
-        for words in commands:
-            process = subprocess.Popen(
-                words, cwd=ROOT, env=environment(**variables), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=errors, text=True,
-            )  # fmt: skip
-            stack.callback(ended, process)
-            processes.append(process)
+        processes = [driven(stack, words, **variables) for words in commands]
         for process in processes:
-            assert process.stdout is not None
-            ready = select.select([process.stdout], [], [], seconds)[0]
-            if not ready or process.stdout.readline() != "ready\n":
-                errors.seek(0)
-                raise RunFailed(f"{process.args} is not ready: {errors.read().decode(errors='replace')[-300:]}")
+            if (line := process.line(seconds)) != "ready":
+                raise RunFailed(f"{process.kind} is not ready: {line}")
         for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-        try:
-            outputs = [process.communicate(timeout=seconds)[0] for process in processes]
-        except subprocess.TimeoutExpired as late:
-            raise RunFailed(f"{late.cmd} took longer than {seconds:g} s") from None
-        if any(process.returncode for process in processes):
-            errors.seek(0)
-            raise RunFailed(errors.read().decode(errors="replace").strip()[-300:])
-        return [json.loads(output.splitlines()[-1]) for output in outputs]
-
-
-def ended(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.kill()
-    process.communicate()
+            process.tell({})
+        return [process.hear(seconds) for process in processes]

@@ -11,11 +11,7 @@ from dataclasses import dataclass
 
 NATIVE = ("core/*", "fastsock/_native/*", "interpose/*", "setup.py")
 PRODUCT = (*NATIVE, "fastsock/*", "pyproject.toml")
-FTP_AND_RPC = (
-    "vsftpd:/usr/sbin/vsftpd",
-    "rpcsvc-proto:/usr/bin/rpcgen",
-    "libtirpc-dev:/usr/include/tirpc/rpc/rpc.h",
-)
+FTP_AND_RPC = ("vsftpd:/usr/sbin/vsftpd", "rpcsvc-proto:/usr/bin/rpcgen", "libtirpc-dev:/usr/include/tirpc/rpc/rpc.h")
 STDLIB = ("python", "-m", "tests.third_party.stdlib")
 
 
@@ -94,12 +90,8 @@ PARTS = {
         (*PRODUCT, "tests/third_party/native/*"),
         runs=("python", "-m", "tests.third_party.native", "socat", "node", "memcached", "perl"),
         tools=(
-            "socat",
-            "net-tools:/usr/bin/netstat",
-            "iputils-ping:/usr/bin/ping",
-            "nodejs:/usr/bin/node",
-            "libevent-dev:/usr/include/event.h",
-            "perl",
+            "socat", "net-tools:/usr/bin/netstat", "iputils-ping:/usr/bin/ping", "nodejs:/usr/bin/node",
+            "libevent-dev:/usr/include/event.h", "perl",
         ),
         seconds=900,
     ),
@@ -195,26 +187,16 @@ PARTS = {
         seconds=20,
     ),
     "papers": Part(
-        "the papers' figures at their smallest sizes",
-        ("research/*", *PRODUCT),
-        tests=("tests/papers",),
-        tools=("curl", "nginx", "wrk", *FTP_AND_RPC),
-        seconds=180,
+        "the papers' figures at their smallest sizes", ("research/*", *PRODUCT), tests=("tests/papers",),
+        tools=("curl", "nginx", "wrk", *FTP_AND_RPC), seconds=180,
     ),
     "programs": Part(
         "recipes, and other people's servers, clients and frameworks",
         (*PRODUCT, "docs/recipes.md"),
         tests=("tests/third_party/programs", "tests/project/test_recipes.py", "tests/project/test_snippets.py"),
         tools=(
-            "curl",
-            "redis-server",
-            "memcached",
-            "libmemcached-tools:/usr/bin/memcslap",
-            "postgresql:/usr/bin/pgbench",
-            "lftp",
-            "nginx:/usr/sbin/nginx",
-            "haproxy:/usr/sbin/haproxy",
-            "wget",
+            "curl", "redis-server", "memcached", "libmemcached-tools:/usr/bin/memcslap",
+            "postgresql:/usr/bin/pgbench", "lftp", "nginx:/usr/sbin/nginx", "haproxy:/usr/sbin/haproxy", "wget",
             *FTP_AND_RPC,
         ),
         seconds=400,
@@ -224,21 +206,10 @@ PARTS = {
         PRODUCT,
         tests=("tests/third_party/runtimes",),
         tools=(
-            "default-jdk-headless:/usr/bin/javac",
-            "nodejs:/usr/bin/node",
-            "erlang-base:/usr/bin/erl",
-            "ruby",
-            "puma",
-            "php-fpm:/usr/sbin/php-fpm8.2",
-            "perl",
-            "apache2:/usr/sbin/apache2",
-            "nginx:/usr/sbin/nginx",
-            "haproxy:/usr/sbin/haproxy",
-            "mariadb-server:/usr/sbin/mariadbd",
-            "mosquitto:/usr/sbin/mosquitto",
-            "mosquitto-clients:/usr/bin/mosquitto_pub",
-            "rsync",
-            "iperf3",
+            "default-jdk-headless:/usr/bin/javac", "nodejs:/usr/bin/node", "erlang-base:/usr/bin/erl", "ruby",
+            "puma", "php-fpm:/usr/sbin/php-fpm8.2", "perl", "apache2:/usr/sbin/apache2", "nginx:/usr/sbin/nginx",
+            "haproxy:/usr/sbin/haproxy", "mariadb-server:/usr/sbin/mariadbd", "mosquitto:/usr/sbin/mosquitto",
+            "mosquitto-clients:/usr/bin/mosquitto_pub", "rsync", "iperf3",
         ),
         seconds=400,
     ),
@@ -254,6 +225,6 @@ PARTS = {
         tools=("valgrind", "redis-server", "memcached", "nginx", "postgresql:/usr/bin/psql"),
         seconds=150,
     ),
-}
+}  # fmt: skip
 
 SECOND_TIER = tuple(path for part in PARTS.values() for path in part.tests)

@@ -18,7 +18,7 @@ import attrs
 try:
     from rich.console import Console
 
-    from bench.figures.pictures import PICTURES, draw
+    from bench.figures.pictures import PICTURES
 except ImportError:
     sys.exit("The figures need rich, matplotlib and the libraries of the programs: pip install '.[bench]'")
 
@@ -49,7 +49,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="short slices: shows that it works, and says so")
     parser.add_argument("--rounds", type=int, metavar="N", help="times that programs start afresh")
     parser.add_argument("--seconds", type=float, metavar="S", help="length of a slice of a program")
-    parser.add_argument("--redraw", action="store_true", help="measure nothing: renew documents and pictures")
+    parser.add_argument("--redraw", action="store_true", help="measure nothing: renew the documents")
     parser.add_argument("--file", type=Path, default=store.FILE, help="the file of the figures (default: %(default)s)")
     options = parser.parse_args(arguments)
     every = [*(row.name for row in ROWS), *(work.name for work in WORKS), PICTURES_ROW]
@@ -77,12 +77,7 @@ def main() -> int:
             if said := remark(document["sessions"][session]["busy_before"]):
                 progress.print(said, style="yellow")
             problems = measure_all(options, document, session, progress, status.update)
-    written = []
-    if options.file == store.FILE:
-        written = documents.renew(document)
-    if document["curves"] and (options.redraw or wanted(options, PICTURES_ROW)):
-        written += draw(options.file.parent, document)
-    for path in written:
+    for path in documents.renew(document) if options.file == store.FILE else ():
         progress.print(f"wrote {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}", highlight=False)
     for problem in problems:
         progress.print(f"not measured: {problem}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -1,9 +1,7 @@
-"""The pictures of latency and throughput over message size."""
+"""The pictures of latency and throughput over message size: the documentation site draws them when it is built."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +19,12 @@ def caption(document: dict[str, Any]) -> str:
     return f"{taken(session)}\nmedian and range of {runs} {'run' if runs == 1 else 'runs'}"
 
 
-def digest(document: dict[str, Any], panel: str) -> str:
-    """Tells which figures and which caption a picture shows: it is in the picture."""
-    shown = [document["curves"]["panels"][panel], caption(document)]
-    return "sha256:" + hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
-
-
 def draw(directory: Path, document: dict[str, Any]) -> list[Path]:
     """Draws the curves of the document; the files written."""
-    panels = {
-        panel: {
-            name: {int(size): figures for size, figures in by_size.items()}
-            for name, by_size in document["curves"]["panels"][panel].items()
-        }
-        for panel in PICTURES
-    }
     written = []
     for panel, name in PICTURES.items():
-        write_picture(directory / name, Curves(panels, []), panel, caption(document), digest(document, panel))
+        by_path = document["curves"]["panels"][panel]
+        curves = {path: {int(size): taken for size, taken in sizes.items()} for path, sizes in by_path.items()}
+        write_picture(directory / name, Curves({panel: curves}, []), panel, caption(document))
         written.append(directory / name)
     return written

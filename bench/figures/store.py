@@ -1,4 +1,4 @@
-"""The file of the published figures."""
+"""The file of the published figures: a text line for each thing that was measured."""
 
 from __future__ import annotations
 
@@ -33,7 +33,16 @@ def write(path: Path, document: Document) -> None:
     used = {one["session"] for one in measured(document)}
     kept = {name: told for name, told in document["sessions"].items() if name in used}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**document, "sessions": kept}, indent=1) + "\n")
+    path.write_text(written({**document, "sessions": kept}, depth=3) + "\n")
+
+
+def written(value: Any, depth: int, indent: str = "") -> str:
+    """JSON with a text line for each entry of the outermost `depth` objects."""
+    if not depth or not isinstance(value, dict) or not value:
+        return json.dumps(value)
+    inner = indent + " "
+    entries = (f"{inner}{json.dumps(key)}: {written(one, depth - 1, inner)}" for key, one in value.items())
+    return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
 
 
 def measured(document: Document) -> list[dict[str, Any]]:
@@ -42,17 +51,22 @@ def measured(document: Document) -> list[dict[str, Any]]:
     return [*programs, *document["loops"].values(), *filter(None, [document["curves"]])]
 
 
-def begin(document: Document, quick: bool) -> str:
-    """Adds a session: this machine, today. Returns its name."""
+def session_here(quick: bool) -> dict[str, Any]:
+    """This machine, today."""
     told = machine()
-    session = {
+    return {
         "date": date.today().isoformat(),
         "machine": {name: told[name] for name in ("cpu_model", "cpus_allowed", "kernel", "python")},
         "wakeup_us": round(price() * 1e6, 1),
         "busy_before": round(told["busy_before"], 2),
         "quick": quick,
-        **fastsock_settings(),
+        "version": fastsock_settings()["version"],
     }
+
+
+def begin(document: Document, quick: bool) -> str:
+    """Adds a session. Returns its name."""
+    session = session_here(quick)
     name = f"{session['date']} {len(document['sessions']) + 1}"
     while name in document["sessions"]:
         name += "+"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
-from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 from bench.process import RunFailed
-from bench.programs.pair import AGAIN, FASTSOCK, PLAIN, Pair
+from bench.programs.pair import AGAIN, FASTSOCK, PLAIN, Pair, Slice
 from bench.programs.plan import Plan
 from bench.programs.results import Result
 from bench.programs.rows import Row
+from bench.turns import Line, Take, Tell, take_turns
 
-Tell = Callable[[str], None]
+CALLS = "counting system calls"
 
 
 def measure(row: Row, placement: str, plan: Plan, directory: Path, tracer: str | None, tell: Tell) -> Result:
@@ -43,25 +44,28 @@ def one_round(
 ) -> None:
     """Fresh processes, and slices of all pairs by turns; who comes first changes from slice to slice."""
     row, last = result.row, number == plan.rounds - 1
-    title = f"{row.name}  {result.placement}  round {number + 1}/{plan.rounds}"
-    orders = list(permutations(kinds))
     pairs = {kind: Pair(row, kind, result.placement, plan, place) for kind in kinds}
-    with ExitStack() as stack:
-        for pair in pairs.values():
-            tell(f"{title}  starting, {pair.kind}")
-            stack.enter_context(pair)
-            pair.start()
-        for turn in range(plan.slices + 1):
-            tell(f"{title}  slice {turn}/{plan.slices}")
-            order = orders[(turn + number) % len(orders)]
-            done = {kind: pairs[kind].slice(plan.seconds) for kind in order}
-            if turn:  # the first slices warm the processes up
-                for kind, one in done.items():
-                    result.slices.setdefault(kind, []).append(one)
-        if last and plan.calls and tracer is not None:
-            tell(f"{title}  counting system calls")
-            for kind in (PLAIN, FASTSOCK):
-                count(result, pairs[kind], plan, tracer)
+
+    def start(kind: str, stack: ExitStack, _: Any) -> Take:
+        stack.enter_context(pairs[kind])
+        pairs[kind].start()
+        return partial(turn, kind)
+
+    def turn(kind: str, x: int | str) -> Slice | None:
+        if x != CALLS:
+            return pairs[kind].slice(plan.seconds)
+        if tracer is not None and kind != AGAIN:
+            count(result, pairs[kind], plan, tracer)
+        return None
+
+    def say(words: str) -> None:
+        tell(f"{row.name}  {result.placement}  round {number + 1}/{plan.rounds}  {words}")
+
+    xs = [*range(plan.slices + 1), *([CALLS] if last and plan.calls else [])]
+    lines = [Line(kind, partial(start, kind)) for kind in kinds]
+    samples = take_turns(lines, xs, plan, 1, say, needed=True).samples
+    for kind in kinds:  # the first slices warm the processes up
+        result.slices.setdefault(kind, []).extend(samples[kind][str(x)][0] for x in range(1, plan.slices + 1))
     result.stats = pairs[FASTSOCK].stats()
     if pairs[FASTSOCK].statuses != pairs[PLAIN].statuses:
         result.notes.append(f"exit statuses {pairs[FASTSOCK].statuses}, plain {pairs[PLAIN].statuses}")

@@ -19,11 +19,12 @@ from typing import Any
 
 import attrs
 
+from bench.placement import placed
 from bench.process import DrivenProcess, RunFailed
 from bench.programs import processes
 from bench.programs.calls import Calls, counting
 from bench.programs.plan import Plan
-from bench.programs.rows import APART, End, Row
+from bench.programs.rows import End, Row
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 PLAIN, FASTSOCK, AGAIN = "plain", "fastsock", "plain again"
@@ -77,11 +78,11 @@ def environment(inherited: Mapping[str, str], fastsock: bool) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def confined(cpu: int | None) -> Iterator[None]:
-    """Processes started meanwhile run on that CPU only."""
+def confined(cpus: tuple[int, ...] | None) -> Iterator[None]:
+    """Processes started meanwhile run on those CPUs only."""
     allowed = os.sched_getaffinity(0)
-    if cpu is not None:
-        os.sched_setaffinity(0, {cpu})
+    if cpus is not None:
+        os.sched_setaffinity(0, cpus)
     try:
         yield
     finally:
@@ -113,13 +114,13 @@ class Pair:
         """Returns when the client is ready. RunFailed when an end is not in time, or has ended."""
         deadline = monotonic() + self.row.ready_seconds
         for number, end in enumerate(self.row.servers):
-            with self._log(number).open("wb") as log, confined(self._cpu(end.second)):
+            with self._log(number).open("wb") as log, confined(self._cpus(end.second)):
                 command, how = self._command(end, f"server{number}"), self._how(end)
                 streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
                 self.servers.append(subprocess.Popen(command, **streams, **how))
             if listens := end.listens or ("" if number else "port"):
                 self._until_listening(number, self.ports[listens], deadline)
-        with confined(self._cpu(True)):
+        with confined(self._cpus(True)):
             end = self.row.client
             self.client = DrivenProcess("client", self._command(end, "client"), **self._how(end))
         self._hear(deadline - monotonic())
@@ -142,9 +143,8 @@ class Pair:
         variables = {**environment(os.environ, self._under_fastsock(end)), **dict(self.row.environment)}
         return {"cwd": self.scratch, "env": variables, "start_new_session": True}
 
-    def _cpu(self, second: bool) -> int | None:
-        allowed = sorted(os.sched_getaffinity(0))
-        return allowed[-1 if second else 0] if self.placement == APART else None
+    def _cpus(self, second: bool) -> tuple[int, ...] | None:
+        return placed(self.placement)[second]
 
     def _until_listening(self, number: int, port: int, deadline: float) -> None:
         while True:

@@ -6,10 +6,11 @@ from typing import Any
 
 import attrs
 
+from bench.placement import APART, FREE
+
 NULL = "null test"
 """A goal: not slower than the null test's lower quartile, which is noise."""
 
-FREE, APART = "free", "apart"
 PLACEMENTS = (FREE, APART)
 """Left to the scheduler; or a CPU for each end."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import posixpath
 import re
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,30 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
 LINK_FROM_ROOT = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 REFERENCE = "<!-- reference -->"
+PICTURES = """
+![Latency: half a round trip over message size, on the ring, on kernel TCP and on a unix socket](latency.svg)
+![Throughput: bytes a second of a stream over message size, on the same three](throughput.svg)
+"""
 LOOSE_LINK = re.compile(r"\[([^\]]*)\]\(\s*([^)\s]+)\s*\)")
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Adds CHANGELOG.md as a page: its links are from the repository's root."""
+    """Adds what is made of files of the repository: the pictures of figures, the page of the papers' figures, and
+    CHANGELOG.md as a page, whose links are from the repository's root."""
+    sys.path.insert(0, str(ROOT))  # no installed packages
+    from bench.figures import pictures, store
+    from research.catalogue import FIGURES, PAPERS
+    from research.documents import read_medians
+    from research.draw import draw_all
+    from research.page import figures_page
+
+    documents = read_medians(ROOT / "docs/papers/medians.json")
+    files.append(File.generated(config, "papers-figures.md", content=figures_page(PAPERS, documents)))
+    with tempfile.TemporaryDirectory() as drawn:
+        pictures.draw(Path(drawn), store.read())
+        draw_all(Path(drawn, "papers"), FIGURES, documents)
+        for path in Path(drawn).rglob("*.*"):
+            files.append(File.generated(config, str(path.relative_to(drawn)), content=path.read_bytes()))
     text = (ROOT / "CHANGELOG.md").read_text()
     text = LINK_FROM_ROOT.sub(lambda found: "](" + posixpath.relpath(found[1], "docs"), text)
     files.append(File.generated(config, "changelog.md", content=text))
@@ -28,6 +49,7 @@ def on_files(files: Any, *, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Gives each page its final text; PluginError for a link to a file that is not in the repository."""
+    markdown = markdown.replace("<!-- pictures -->", PICTURES)
     markdown = LOOSE_LINK.sub(lambda found: f"[{found[1]}]({found[2]})", markdown)  # links broken across lines
 
     def into_repository(found: re.Match[str]) -> str:

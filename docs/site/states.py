@@ -45,11 +45,7 @@ ROWS: dict[str, dict[str, set[str]]] = {
         "BACK": {"SENDING_BACK"},
         "HELD": {"SENDING_BACK", "SENDING_HELD"},
     },
-    "what this side receives": {
-        "KERNEL": set(),
-        "RING": {"RECEIVING_MOVED"},
-        "BACK": {"RECEIVING_BACK"},
-    },
+    "what this side receives": {"KERNEL": set(), "RING": {"RECEIVING_MOVED"}, "BACK": {"RECEIVING_BACK"}},
     "a fallback of this side": {
         "NONE": set(),
         "COLLECTING": {"COLLECTING"},

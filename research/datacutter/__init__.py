@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from functools import cache, partial
 from typing import Any
 
+from bench.turns import Line, Start, Take
 from research.datacutter.guarantees import DR, RING, TCP, bound, latency_at_rate, rate_at_latency
-from research.figures import Figure, Line, Panel, Plan, Sample, Start, Take, Versus
+from research.figures import Figure, Panel, Plan, Sample, Versus
 from research.series import KERNEL, KERNEL_ONE, apart, command, cpus, pair, pingpong, roles, run_program, stream
 
 SIZES = {"full": (4, 16, 64, 256, 1024, 4096, 16384, 65536), "quick": (4, 1024, 65536), "least": (4,)}
@@ -34,10 +35,7 @@ FIG19 = Figure(
         Panel("half_round_trip", "half round trip, s"),
         Panel("bytes_per_second", "bytes/s", lower_is_better=False),
     ),
-    said=(
-        ("SocketVIA, 4 B", "9.1 us; TCP 45 us"),
-        ("peak bandwidth", "763 Mbit/s; VIA 795; TCP 510"),
-    ),
+    said=(("SocketVIA, 4 B", "9.1 us; TCP 45 us"), ("peak bandwidth", "763 Mbit/s; VIA 795; TCP 510")),
     shows="The curves from which the block sizes of the next figures follow.",
     versus=(Versus("fastsock", KERNEL), Versus("fastsock", KERNEL_ONE)),
     slower="On one CPU the kernel's receiver finds the message in the cache of the processor that wrote it, and nobody"

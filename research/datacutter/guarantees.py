@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from itertools import chain
 from statistics import median
 
-from research.figures import Samples, Table
+from bench.turns import Samples
+from research.figures import Table
 
 TCP, RING, DR = "kernel TCP", "fastsock", "fastsock with DR"
 POINTS = 7  # guarantees to choose for

@@ -6,9 +6,10 @@ from contextlib import ExitStack
 from statistics import mean
 from typing import Any
 
+from bench.turns import Line, Start, Take
 from bench.worker_process import Setup
 from research import natives
-from research.figures import Figure, Line, Panel, Plan, Sample, Start, Take, Versus
+from research.figures import Figure, Panel, Plan, Sample, Versus
 from research.ftp import ftp_lines
 from research.series import (
     KERNEL,

@@ -5,14 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from research.figures import Figure, Line, Panel, Plan, Sample, Samples, Start, Table, Take, Versus
+from bench.turns import Line, Samples, Start, Take
+from research.figures import Figure, Panel, Plan, Sample, Table, Versus
 from research.series import KERNEL, KERNEL_ONE, RING, command, free, pair, pingpong, roles, run_program
 
-SIZES = {
-    "full": (4, 64, 1024, 4096, 16384, 65536, 262144, 1 << 20),
-    "quick": (4, 1024, 65536, 1 << 20),
-    "least": (4,),
-}
+SIZES = {"full": (4, 64, 1024, 4096, 16384, 65536, 262144, 1 << 20), "quick": (4, 1024, 65536, 1 << 20), "least": (4,)}
 MESSAGES = {"full": (4, 64, 1024, 4096, 16384, 32768), "quick": (4, 1024, 32768), "least": (4,)}
 
 

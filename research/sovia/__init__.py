@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bench.turns import Line, Start
 from bench.worker_process import Setup
 from research import natives
-from research.figures import Figure, Line, Panel, Start, Versus
+from research.figures import Figure, Panel, Versus
 from research.ftp import ftp_lines
 from research.raw import raw
 from research.series import KERNEL, KERNEL_ONE, RING, apart, free, pingpong, roles, stream, together

@@ -6,8 +6,9 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
+from bench.turns import Line, Samples, Start, Take
 from bench.worker_process import Setup
-from research.figures import Figure, Line, Panel, Plan, Sample, Samples, Start, Take, Versus
+from research.figures import Figure, Panel, Plan, Sample, Versus
 from research.raw import raw
 from research.series import (
     KERNEL,

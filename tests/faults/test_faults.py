@@ -127,15 +127,11 @@ HELLOS: dict[str, tuple[Lie, str]] = {
     **{
         f"header {field} {value}": (with_header(field, value), violation)
         for field, value, violation in [
-            ("magic", 1, "magic"),
-            ("version", VERSION + 1, "version"),
-            ("kind", 1, "kind of socket"),
-            ("window", 0, "window"),
-            ("window", 64, "wrong size"),
-            ("chunk", 1025, "chunk"),
+            ("magic", 1, "magic"), ("version", VERSION + 1, "version"), ("kind", 1, "kind of socket"),
+            ("window", 0, "window"), ("window", 64, "wrong size"), ("chunk", 1025, "chunk"),
         ]
     },
-}
+}  # fmt: skip
 """(All that is wrong with a header is in test_ring.py.)"""
 if "hugetlbfs" in Path("/proc/filesystems").read_text():
     HELLOS["huge pages"] = (made_otherwise(os.MFD_HUGETLB, pages=1), "huge pages")

@@ -5,23 +5,8 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
-from harness.hostile_peer import (
-    FIN,
-    GONE,
-    Peer,
-    holdings,
-    holdings_at_rest,
-    hostile,
-    violations,
-)
-from harness.pairs import (
-    Pair,
-    Task,
-    deadline,
-    path_of,
-    raises_errno,
-    until,
-)
+from harness.hostile_peer import FIN, GONE, Peer, holdings, holdings_at_rest, hostile, violations
+from harness.pairs import Pair, Task, deadline, path_of, raises_errno, until
 
 import fastsock
 
@@ -78,11 +63,7 @@ FAULTS: dict[str, tuple[Callable[[Peer], object], Callable[[socket.socket], obje
         receive_behind,
         "descriptor with an impossible length",
     ),
-    "ACK": (
-        lambda peer: peer.region.set(1 - peer.side, "acked", 3),
-        send_much,
-        "ACK of a descriptor never posted",
-    ),
+    "ACK": (lambda peer: peer.region.set(1 - peer.side, "acked", 3), send_much, "ACK of a descriptor never posted"),
     "piggybacked ACK": (lambda peer: peer.post(b"data", ack=3), send_behind, "ACK of a descriptor never posted"),
     "FIN": (
         lambda peer: (peer.region.set(peer.side, "fin", FIN | 5), peer.wake()),

@@ -8,17 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from harness.hostile_peer import (
-    BACK,
-    GO_ON,
-    LEFT,
-    MAGIC,
-    REFUSED,
-    RETURNING,
-    VERSION,
-    Peer,
-    as_nobody,
-)
+from harness.hostile_peer import BACK, GO_ON, LEFT, MAGIC, REFUSED, RETURNING, VERSION, Peer, as_nobody
 from harness.pairs import SECONDS, Task, payload, read_exactly, until
 
 pytestmark = pytest.mark.usefixtures("bounded")

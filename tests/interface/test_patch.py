@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness.hostile_peer import events
-from harness.pairs import SECONDS, deadline, listening, move, path_of, payload, read_exactly, until
+from harness.pairs import SECONDS, deadline, listening, move, path_of, until
 from harness.processes import ended
 
 import fastsock
@@ -177,110 +177,6 @@ def test_sockets_that_are_no_tcp(patched, family):
         near.sendall(b"other")
         assert far.recv(10) == b"other"
         assert fastsock.path_of(near).reason == "not a fastsock socket"
-
-
-def test_an_unclosed_socket_warns_and_ends(ring):
-    near, far = ring
-    duplicate = near.dup()
-    near.close()
-    with pytest.warns(ResourceWarning, match="unclosed"):
-        del duplicate
-    assert far.recv(1) == b""
-
-
-class Shouting(socket.socket):
-    """Overrides two data calls."""
-
-    def send(self, data, *args):
-        return super().send(bytes(data).upper(), *args)
-
-    def recv(self, *args):
-        return super().recv(*args) + b"!"
-
-
-def test_subclass_that_overrides_send_and_recv(patched):
-    with socket.create_server(("127.0.0.1", 0)) as listener, Shouting() as near:
-        near.connect(listener.getsockname())
-        with listener.accept()[0] as far:
-
-            def on_ring() -> bool:
-                near.send(b"loud")
-                assert far.recv(4) == b"LOUD"
-                far.sendall(b"x")
-                assert near.recv(1) == b"x!"
-                return path_of(near) == "ring"
-
-            until(on_ring, "the connection moves")
-            assert on_ring()
-            with near.dup() as again:
-                assert type(again) is Shouting
-
-
-# ---- calls of os on descriptors
-
-
-def test_os_read_and_write(ring):
-    near, far = ring
-    assert os.write(near.fileno(), b"by number") == 9
-    assert os.read(far.fileno(), 100) == b"by number"
-    assert os.writev(far.fileno(), [b"scattered", b" and ", b"gathered"]) == 22
-    parts = [bytearray(9), bytearray(20)]
-    assert os.readv(near.fileno(), parts) == 22
-    assert bytes(parts[0] + parts[1][:13]) == b"scattered and gathered"
-    os.set_blocking(near.fileno(), False)
-    with pytest.raises(BlockingIOError):
-        os.read(near.fileno(), 1)
-    assert path_of(near) == path_of(far) == "ring"
-
-
-def test_os_sendfile(ring, tmp_path):
-    near, far = ring
-    (tmp_path / "file").write_bytes(payload(50_000))
-    with open(tmp_path / "file", "rb") as file:
-        assert os.sendfile(near.fileno(), file.fileno(), 10, 20_000) == 20_000
-        assert read_exactly(far, 20_000) == payload(50_000)[10:20_010]
-        assert os.sendfile(near.fileno(), file.fileno(), None, 100) == 100
-        assert file.read(5) == payload(50_000)[100:105]
-        assert os.sendfile(near.fileno(), file.fileno(), 50_000, 10) == 0
-        assert read_exactly(far, 100) == payload(50_000)[:100]
-
-
-def test_os_dup_and_close(ring):
-    near, far = ring
-    fd = os.dup(near.fileno())
-    near.close()
-    os.write(fd, b"by the duplicate")
-    assert far.recv(16) == b"by the duplicate"
-    os.close(fd)
-    assert far.recv(1) == b""
-
-
-def test_os_dup2(ring, tmp_path):
-    near, far = ring
-    with open(tmp_path / "file", "wb") as file:
-        fd = os.dup(file.fileno())
-    assert os.dup2(near.fileno(), fd) == fd
-    os.write(fd, b"over a file")
-    assert far.recv(11) == b"over a file"
-    with open(tmp_path / "other", "wb") as file:
-        os.dup2(file.fileno(), fd)
-    os.write(fd, b"a file again")
-    assert (tmp_path / "other").read_bytes() == b"a file again"
-    os.close(fd)
-    near.sendall(b"goes on")
-    assert far.recv(7) == b"goes on"
-
-
-def test_dup2_over_the_last_descriptor_is_a_close(ring):
-    near, far = ring
-    fd = near.detach()
-    exit_, entry = os.pipe()
-    os.dup2(entry, fd)
-    assert far.recv(1) == b""
-    os.write(fd, b"pipe")
-    assert os.read(exit_, 4) == b"pipe"
-    for each in (fd, exit_, entry):
-        os.close(each)
 
 
 # ---- forks

@@ -41,15 +41,9 @@ VALUES: dict[str, tuple[Any, str]] = {
 }
 
 RANGES = {
-    "poll_us": (0, 1_000_000),
-    "move_after": (0, 1_000_000),
-    "_meeting_ms": (0, 10_000),
-    "window": (1, 1024),
-    "ack_threshold": (1, 1023),
-    "chunk_size": (1024, 32768),
-    "combine_limit": (1, 32768),
-    "memory_cap": (0, 1 << 46),
-}
+    "poll_us": (0, 1_000_000), "move_after": (0, 1_000_000), "_meeting_ms": (0, 10_000), "window": (1, 1024),
+    "ack_threshold": (1, 1023), "chunk_size": (1024, 32768), "combine_limit": (1, 32768), "memory_cap": (0, 1 << 46),
+}  # fmt: skip
 
 WRONG = {
     "enabled": ["2", "", "maybe", None],
@@ -306,11 +300,7 @@ def test_move_after(move_after):
 
 def test_meeting_ms():
     """The only operation of each end is on the ring: each waits for the other to join."""
-    with (
-        fastsock.configure(move_after=0, _meeting_ms=10_000),
-        listening() as listener,
-        fastsock.socket() as near,
-    ):
+    with fastsock.configure(move_after=0, _meeting_ms=10_000), listening() as listener, fastsock.socket() as near:
         near.connect(listener.getsockname())  # it waits there: with a timeout it would ask for an error, an operation
         far = listener.accept()[0]
         received = Task(far.recv, 10)
@@ -322,11 +312,7 @@ def test_meeting_ms():
 
 
 def test_meeting_ms_is_no_longer_than_it_says():
-    with (
-        fastsock.configure(move_after=0, _meeting_ms=100),
-        listening() as listener,
-        fastsock.socket() as near,
-    ):
+    with fastsock.configure(move_after=0, _meeting_ms=100), listening() as listener, fastsock.socket() as near:
         near.connect(listener.getsockname())
         began = time.monotonic()
         for _ in range(1000):

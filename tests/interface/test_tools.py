@@ -196,14 +196,6 @@ def test_rates_of_a_process_that_has_just_come_are_zero():
     )
 
 
-def test_what_a_look_costs_can_be_measured():
-    """Not how much it is."""
-    done = ended([sys.executable, "-m", "bench.inspect_cost", "--connections", "3", "--seconds", "1"])
-    first, *rest = done.stdout.splitlines()
-    assert re.fullmatch(r"a process with [1-6] ends of connections on the ring, all idle", first)
-    assert [line.split("  ")[0] for line in rest] == ["nobody looks", "fastsock top", "one fastsock ss"]
-
-
 # ---- bench -------------------------------------------------------------------------------------------------
 
 

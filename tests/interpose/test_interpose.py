@@ -142,10 +142,7 @@ def test_bytes_written_past_the_library_end_the_connection(way: str, when: str, 
     pytest.fail(f"it stays on kernel TCP: {stats}")
 
 
-STAYS = {
-    "excluded": {"FASTSOCK_PORTS_EXCLUDED": "1-65535"},
-    "undecided": {"FASTSOCK_MOVE_AFTER": "1000000"},
-}
+STAYS = {"excluded": {"FASTSOCK_PORTS_EXCLUDED": "1-65535"}, "undecided": {"FASTSOCK_MOVE_AFTER": "1000000"}}
 
 
 @pytest.mark.parametrize("why", STAYS)

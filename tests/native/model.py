@@ -23,13 +23,7 @@ class Ring(RuleBasedStateMachine):
         in_vectors=st.booleans(),
     )
     def begin(
-        self,
-        window: int,
-        chunk: int,
-        threshold: int,
-        counts: tuple[int, int],
-        limit: int,
-        in_vectors: bool,
+        self, window: int, chunk: int, threshold: int, counts: tuple[int, int], limit: int, in_vectors: bool
     ) -> None:
         library().copy_in_vectors(in_vectors)
         self.region = Region(window, chunk)

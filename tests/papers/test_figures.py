@@ -12,12 +12,13 @@ import attrs
 import pytest
 
 from bench.process import RunFailed
+from bench.turns import Line
 from research.catalogue import FIGURES, PAPERS, chosen
 from research.datacutter.guarantees import latency_at_rate, rate_at_latency
 from research.documents import read_medians, summary, write_medians
-from research.figures import Line, Plan
+from research.figures import Plan
 from research.measure import measure
-from research.page import page
+from research.page import figures_page, page
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_ONC_RPC = sys.version_info >= (3, 13)  # sunrpc needs xdrlib, which left the standard library
@@ -32,14 +33,15 @@ def test_every_line_of_a_paper_gives_figures_at_its_smallest_size(paper, tmp_pat
     absent = [line for line in wrong if "not installed: " in line]  # programs that are not Python
     assert [line for line in wrong if line not in absent and not any(name in line for name in UNAVAILABLE)] == []
     assert done.returncode == bool(wrong), done.stderr
-    text = (tmp_path / "papers.md").read_text()
+    assert "| not measured |" in (tmp_path / "papers.md").read_text()
+    text = (tmp_path / "raw/papers-figures.md").read_text()
     medians = read_medians(tmp_path / "papers/medians.json")
     assert medians.keys() == {figure.full_name for figure in chosen([paper])}
     for figure in chosen([paper]):
         if any(f"{figure.full_name}, " in line for line in absent):
             continue
         document = json.loads((tmp_path / "raw" / f"{figure.full_name}.json").read_text())
-        assert (tmp_path / "papers" / f"{figure.full_name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / "raw/papers" / f"{figure.full_name}.png").read_bytes().startswith(b"\x89PNG")
         assert f"### {figure.title}" in text
         xs = [str(x) for x in figure.xs["least"]]
         for line in figure.lines:
@@ -51,10 +53,10 @@ def test_every_line_of_a_paper_gives_figures_at_its_smallest_size(paper, tmp_pat
             assert all(figure > 0 for by_x in shown.values() for taken in by_x.values() for figure in taken), panel.key
 
 
-def test_the_page_and_the_pictures_belong_to_the_medians_beside_them():
+def test_the_page_belongs_to_the_medians_beside_it():
     medians = read_medians(ROOT / "docs/papers/medians.json")
     names = {figure.full_name for figure in FIGURES}
-    assert medians.keys() == names == {picture.stem for picture in ROOT.glob("docs/papers/*.png")}
+    assert medians.keys() == names
     assert (ROOT / "docs/papers.md").read_text() == page(PAPERS, medians), "run python -m research --page"
 
 
@@ -95,6 +97,7 @@ STAYED = {
             {"local copy": "it failed"},
             [
                 "fastsock is behind kernel TCP in bit/s at file 1 get (0.50x)",
+                f"| {chosen(['sovia-table1'])[0].title} | 1 of 1 | 0.50 |",
                 chosen(["sovia-table1"])[0].slower,
                 "**No figures of local copy**: it failed",
                 "Not measured yet: `./dev papers sovia-fig6a`",
@@ -106,7 +109,8 @@ STAYED = {
     ids=["what is slower or has no figures", "the worst ratio, where the goal is for all x", "what stayed"],
 )
 def test_the_page_tells(name, samples, problems, parts):
-    text = page(PAPERS, {name: summary(chosen([name])[0], samples, "a machine", problems)})
+    documents = {name: summary(chosen([name])[0], samples, "a machine", problems)}
+    text = page(PAPERS, documents) + figures_page(PAPERS, documents)
     assert [part for part in parts if part not in text] == []
 
 

@@ -11,18 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = (
-    "design",
-    "moving",
-    "states",
-    "glossary",
-    "waiting",
-    "processes",
-    "asyncio-layer",
-    "interpose",
-    "decisions",
-    "protocol",
-    "verification",
-)
+    "design", "moving", "states", "glossary", "waiting", "processes", "asyncio-layer", "interpose", "decisions",
+    "protocol", "verification",
+)  # fmt: skip
 NATIVE = sorted(
     path
     for room, ends in (("core", "ch"), ("interpose", "ch"), ("fastsock/_native", ("pyx", "pxd", "pxi")))
@@ -119,11 +110,8 @@ def test_what_contributing_names_is_there() -> None:
 def test_what_is_not_there_is_found() -> None:
     assert absent_files("`core/ring/` `send.c` `core/ring/send.c` `cores/`") == {"core/ring/send.c", "cores"}
     assert absent_names("fs_post, `fs_pots`, FS_OUT and FS_OUTER, fs_try_*, fs_tri_*, `end_sleep`, `end_sheep()`") == {
-        "fs_pots",
-        "FS_OUTER",
-        "fs_tri_",
-        "end_sheep",
-    }
+        "fs_pots", "FS_OUTER", "fs_tri_", "end_sheep",
+    }  # fmt: skip
 
 
 # ---- glossary ------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The figures of the front page, the tables on performance, the pictures and the recipes are those of one file,
+"""The figures of the front page, the tables on performance and the recipes are those of one file,
 `docs/figures.json`. Not how fast anything is."""
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # bench is no installed package
 
 from bench.figures import documents, store, words  # noqa: E402
-from bench.figures.pictures import PICTURES, caption, digest  # noqa: E402
 from bench.programs.rows import APART, FREE, Row, python  # noqa: E402
 
 DOCUMENT = store.read()
@@ -54,21 +53,6 @@ def test_each_figure_says_on_what_and_when_it_was_taken():
     for one in store.measured(DOCUMENT):
         said = words.taken(DOCUMENT["sessions"][one["session"]])
         assert re.search(r"CPUs of \S.*, a wakeup costs [\d.]+ us, 20\d\d-\d\d-\d\d", said)
-
-
-@pytest.mark.parametrize("panel", PICTURES)
-def test_a_picture_shows_the_curves_of_the_file(panel):
-    text = (ROOT / "docs" / PICTURES[panel]).read_text()
-    assert digest(DOCUMENT, panel) in text, "run ./dev bench figures --redraw"
-    assert caption(DOCUMENT).splitlines()[0] in " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", text))
-
-
-def test_curves_or_a_caption_that_change_are_another_picture():
-    shown = digest(DOCUMENT, "latency")
-    for change in ("wakeup_us", "date"):
-        changed = copy.deepcopy(DOCUMENT)
-        changed["sessions"][changed["curves"]["session"]][change] = 1
-        assert digest(changed, "latency") != shown
 
 
 def taken(ratio: float, path: str, fastsock: float = 1.0) -> dict[str, object]:

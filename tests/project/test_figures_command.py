@@ -8,7 +8,7 @@ import sys
 import pytest
 from harness.processes import ended
 
-from project.test_figures import PICTURES, ROOT, caption, digest, words
+from project.test_figures import ROOT, words
 
 SECONDS = 100
 ROW, WORK = "sessions-http.server-4", "pingpong-4"
@@ -20,24 +20,17 @@ def figures(*options: object) -> str:
     return ended([sys.executable, "-m", "bench.figures", *options]).stderr
 
 
-def test_a_session_writes_the_figures_and_the_pictures_and_they_can_be_drawn_again(tmp_path):
+def test_a_session_writes_the_figures(tmp_path):
     documents = {path: path.read_bytes() for path in (ROOT / "docs").glob("*.md")}
     file = tmp_path / "figures.json"
     figures("--quick", "--file", file, ROW, WORK, "pictures")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", *sorted(PICTURES.values())]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json"]
     document = json.loads(file.read_text())
     (session,) = document["sessions"].values()
     assert "a trial run" in words.taken(session)
     assert set(document["programs"][ROW]) == {"free", "apart"}
     assert document["loops"][WORK]["ratio"]["median"] > 0
-    for panel, name in PICTURES.items():
-        picture = tmp_path / name
-        drawn = picture.read_bytes()
-        assert digest(document, panel) in drawn.decode()
-        assert caption(document).splitlines()[0] in drawn.decode()
-        picture.unlink()
-        figures("--redraw", "--file", file)
-        assert picture.read_bytes() == drawn
+    assert document["curves"]["panels"].keys() == {"latency", "bandwidth"}
     figures("--quick", "--file", file, WORK)  # the others stay, with their session
     renewed = json.loads(file.read_text())
     assert len(renewed["sessions"]) == 2

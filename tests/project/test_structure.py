@@ -208,17 +208,9 @@ PUBLIC = [CORE / "include/fastsock_types.h", CORE / "include/fastsock.h"]
 # ---- the core ------------------------------------------------------------------------------------------------
 
 ROOMS = (
-    {"include"},
-    {"os"},
-    {"wire"},
-    {"ring"},
-    {"process", "transport", "events"},
-    {"conn"},
-    {"control"},
-    {"ready"},
-    {"rendezvous"},
-    {"api"},
-)
+    {"include"}, {"os"}, {"wire"}, {"ring"}, {"process", "transport", "events"}, {"conn"}, {"control"}, {"ready"},
+    {"rendezvous"}, {"api"},
+)  # fmt: skip
 """From the bottom to the top. A file includes files of its own room and of rooms below; see docs/design.md."""
 
 
@@ -320,16 +312,10 @@ def test_a_front_end_below_libc_takes_the_public_header_alone() -> None:
 
 
 INTERNAL = {
-    "conn": "connection loop_io state",
-    "control": "introspection listener",
-    "os": "atomics fd_reserve syscalls",
-    "process": "holder_count",
-    "ready": "loop_wait",
-    "rendezvous": "eligibility path_state region_cache",
-    "ring": "doorbell",
-    "transport": "tcp",
-    "wire": "region",
-}
+    "conn": "connection loop_io state", "control": "introspection listener", "os": "atomics fd_reserve syscalls",
+    "process": "holder_count", "ready": "loop_wait", "rendezvous": "eligibility path_state region_cache",
+    "ring": "doorbell", "transport": "tcp", "wire": "region",
+}  # fmt: skip
 """Headers of the core, by room, that CPython's front end takes besides the public one. This list only shrinks."""
 
 

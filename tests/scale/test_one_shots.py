@@ -81,30 +81,6 @@ def test_a_descriptor_that_c_code_has_duplicated_is_known_by_its_socket(opened: 
         os.close(number)
 
 
-def test_a_number_that_c_code_has_closed_is_the_file_that_has_it_now(opened: contextlib.ExitStack) -> None:
-    client, _ = connection(opened)
-    number = client.fileno()
-    reads, writes = os.pipe()
-    try:
-        assert LIBC.dup2(writes, number) == number  # by C code: closes the connection
-        os.write(number, b"for the pipe")
-        assert os.read(reads, 100) == b"for the pipe"
-    finally:
-        os.close(reads)
-        os.close(writes)
-
-
-def test_a_number_that_c_code_has_closed_is_the_connection_that_has_it_now(opened: contextlib.ExitStack) -> None:
-    first, _ = connection(opened)
-    again, server = connection(opened)
-    side = inside(again)["side"]
-    assert LIBC.dup2(again.fileno(), first.fileno()) == first.fileno()
-    for number in (first.fileno(), again.fileno()):
-        os.write(number, b"hello")
-        assert server.recv(100) == b"hello"
-    assert [inside(sock)["side"] for sock in (first, again)] == [side] * 2
-
-
 def test_a_new_connection_does_not_take_up_what_had_its_number_before(opened: contextlib.ExitStack) -> None:
     listener = opened.enter_context(listening())
     gone = fastsock.socket()

@@ -250,16 +250,10 @@ class Driver:
         """Adds a line of numbers to a file."""
         judge = self.judge
         numbers = {
-            "seed": self.options.seed,
-            "seconds": self.options.seconds,
-            "connections": judge.connections,
-            "moved": judge.moved,
-            "refused": judge.refused,
-            "bytes": judge.bytes,
-            "kills": kills,
-            "faults": sum(self.faults.counts.values()),
-            "findings": len(self.findings),
-        }
+            "seed": self.options.seed, "seconds": self.options.seconds, "connections": judge.connections,
+            "moved": judge.moved, "refused": judge.refused, "bytes": judge.bytes, "kills": kills,
+            "faults": sum(self.faults.counts.values()), "findings": len(self.findings),
+        }  # fmt: skip
         with self.options.json.open("a") as file:
             print(json.dumps(numbers), file=file)
 

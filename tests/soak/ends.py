@@ -12,18 +12,11 @@ from tests.soak import blocking, handing, selecting, watch
 from tests.soak.stream import Talk
 
 PROGRAMS: dict[str, Callable[[Talk, socket.socket], None]] = {
-    "block": blocking.block,
-    "timeout": blocking.timeout,
-    "threads": blocking.threads,
-    "four": blocking.four,
-    "makefile": blocking.makefile,
-    "select": selecting.by_select,
-    "poll": selecting.by_poll,
-    "epoll": selecting.by_epoll,
-    "epoll-edge": selecting.by_edge,
-    "epoll-oneshot": selecting.by_oneshot,
+    "block": blocking.block, "timeout": blocking.timeout, "threads": blocking.threads, "four": blocking.four,
+    "makefile": blocking.makefile, "select": selecting.by_select, "poll": selecting.by_poll,
+    "epoll": selecting.by_epoll, "epoll-edge": selecting.by_edge, "epoll-oneshot": selecting.by_oneshot,
     "secured": handing.secured,
-}
+}  # fmt: skip
 
 _at_home = os.getpid()
 

@@ -28,16 +28,9 @@ class Faults:
         self.counts: dict[str, int] = {}
         self.burners: list[subprocess.Popen[bytes]] = []
         self.weights = {
-            self.kill_group: 20,
-            self.kill_leader: 10,
-            self.kill_other: 12,
-            self.kill_bridge: 6,
-            self.stop: 20,
-            self.limit_descriptors: 10,
-            self.limit_memory: 8,
-            self.one_processor: 4,
-            self.burn: 4,
-        }
+            self.kill_group: 20, self.kill_leader: 10, self.kill_other: 12, self.kill_bridge: 6, self.stop: 20,
+            self.limit_descriptors: 10, self.limit_memory: 8, self.one_processor: 4, self.burn: 4,
+        }  # fmt: skip
         if not driver.options.kill:
             for fault in (self.kill_group, self.kill_leader, self.kill_other, self.kill_bridge):
                 del self.weights[fault]

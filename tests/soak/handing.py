@@ -217,13 +217,6 @@ def give_up(talk: Talk, sock: socket.socket) -> None:
 
 
 EVENTS: dict[str, Callable[[Talk, socket.socket], socket.socket | None]] = {
-    "adopt": adopt,
-    "dup": dup,
-    "fork": fork,
-    "fork-off": fork_off,
-    "pass": pass_on,
-    "tls": secure,
-    "abort-linger0": give_up,
-    "abort-close": give_up,
-    "abort-shutdown": give_up,
-}
+    "adopt": adopt, "dup": dup, "fork": fork, "fork-off": fork_off, "pass": pass_on, "tls": secure,
+    "abort-linger0": give_up, "abort-close": give_up, "abort-shutdown": give_up,
+}  # fmt: skip

@@ -166,18 +166,9 @@ class Chaos:
     def redis(self) -> Iterator[Program]:
         port = str(self.port() + 10)
         words = [
-            "redis-server",
-            "--bind",
-            self.host,
-            "--port",
-            port,
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--protected-mode",
-            "no",
-        ]
+            "redis-server", "--bind", self.host, "--port", port, "--save", "", "--appendonly", "no",
+            "--protected-mode", "no",
+        ]  # fmt: skip
         yield Program(self, "redis", words)
         client = [sys.executable, "-m", "tests.soak.native", "--be", "redis", self.host, port, "SEED"]
         yield Program(self, "redis-cli", [*client], talked)
@@ -297,12 +288,9 @@ def commands(rng: random.Random) -> tuple[str, list[str]]:
     for number in range(rng.randrange(1, 60)):
         key, value = f"{rng.getrandbits(64)}", f"{rng.getrandbits(64)}" * rng.choice((1, 1, 20, 2000))
         asked += [
-            f"set {key} {value}",
-            f"get {key}",
-            f"rpush l{key} {number} {value}",
-            f"lrange l{key} 0 -1",
+            f"set {key} {value}", f"get {key}", f"rpush l{key} {number} {value}", f"lrange l{key} 0 -1",
             f"del {key} l{key}",
-        ]
+        ]  # fmt: skip
         told += ["OK", value, "2", str(number), value, "2"]
     return "\n".join(asked) + "\n", told
 

@@ -32,15 +32,9 @@ class Worker:
         command = [sys.executable, "-m", "fastsock", "run", "-m", "tests.soak.worker", role, json.dumps(words)]
         with open(out / f"stderr-{slot}.txt", "a") as log:
             self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=ROOT,
-                env=environment,
-                text=True,
-                start_new_session=True,
-            )
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, env=environment,
+                text=True, start_new_session=True,
+            )  # fmt: skip
         self.pid = self.process.pid
 
     def read_into(self, lines: queue.SimpleQueue[tuple[Worker, dict[str, Any]]]) -> None:

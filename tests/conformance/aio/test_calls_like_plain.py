@@ -172,14 +172,8 @@ LIMITS: list[dict[str, Any]] = [
     {"high": 1.5}, {"high": float("inf")}, {"high": 1 << 70}, {"high": True}, {"other": 1},
 ]  # fmt: skip
 NAMES: list[tuple[Any, ...]] = [
-    ("sockname",),
-    ("nothing",),
-    ("nothing", 5),
-    ("sslcontext",),
-    (5,),
-    ("peername", None, 1),
-    ([],),
-]
+    ("sockname",), ("nothing",), ("nothing", 5), ("sslcontext",), (5,), ("peername", None, 1), ([],),
+]  # fmt: skip
 
 
 def limits(transport: Any, arguments: dict[str, Any]) -> Any:

@@ -86,21 +86,6 @@ async def test_a_socket_that_was_used_before(world: World) -> None:
     assert far.error is None
 
 
-@everywhere
-async def test_arguments_that_do_not_fit(world: World) -> None:
-    connect = world.loop.create_connection
-    with pytest.raises(ValueError, match="host"):
-        await connect(Recorder)
-    with pytest.raises(ValueError, match="server_hostname"):
-        await connect(Recorder, HOST, 1, server_hostname="x")
-    with pytest.raises(ValueError, match="ssl"):
-        await connect(Recorder, HOST, 1, ssl_handshake_timeout=1)
-    with world.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, pytest.raises(ValueError, match="Stream"):
-        await connect(Recorder, sock=sock)
-    with world.socket() as sock, pytest.raises(ValueError, match="host"):
-        await connect(Recorder, HOST, 1, sock=sock)
-
-
 @pytest.mark.filterwarnings("ignore:unclosed", "ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio's socket
 @everywhere
 async def test_a_factory_that_fails(world: World) -> None:

@@ -29,15 +29,11 @@ def resolve(world: World, kind: str) -> str:
 @pytest.mark.parametrize(
     ("path", "kind", "role"),
     [
-        ("kernel", "same", "connect"),
-        ("ring", "blocking", "connect"),
-        ("ring", "blocking", "accept"),
-        ("ring", "same", "accept"),
-        ("ring", "other", "connect"),
-        ("midstream", "blocking", "accept"),
+        ("kernel", "same", "connect"), ("ring", "blocking", "connect"), ("ring", "blocking", "accept"),
+        ("ring", "same", "accept"), ("ring", "other", "connect"), ("midstream", "blocking", "accept"),
         ("midstream", "same", "connect"),
     ],
-)
+)  # fmt: skip
 @everywhere
 async def test_both_directions_then_half_close(world: World, kind: str, role: str) -> None:
     async with peer(world, resolve(world, kind), role, factory=lambda: Recorder(keep_open=True)) as other:

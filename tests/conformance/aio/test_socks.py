@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -131,22 +130,6 @@ async def test_sock_sendfile(world: World, file: Path) -> None:
             assert await read_exactly(world, far, 1_200_000) == payload(1_500_000)[100:1_200_100]
             assert await sending == 1_200_000
             assert opened.tell() == 1_200_100
-
-
-@pytest.mark.parametrize("loop_kind", ["asyncio"])
-@everywhere
-async def test_sendfile_of_what_is_no_part_of_a_file(world: World, file: Path) -> None:
-    near, far = await world.pair()
-    with file.open("rb") as opened:
-        for offset, count in ((-1, None), (0, 0), (0, -1)):
-            with pytest.raises(ValueError, match=r"must be a .* integer"):
-                await world.loop.sendfile(near.transport, opened, offset, count)
-    with file.open() as text, pytest.raises(ValueError, match="binary mode"):
-        await world.loop.sendfile(near.transport, text)
-    with pytest.raises((asyncio.SendfileNotAvailableError, RuntimeError)):
-        await world.loop.sendfile(near.transport, io.BytesIO(b"no file"), fallback=False)
-    near.transport.write(b"after")
-    assert await world.received(far, 5) == b"after"
 
 
 @pytest.mark.parametrize("loop_kind", ["asyncio"])

@@ -29,15 +29,9 @@ RECEIVES = {"recv", "waitall"}
 """Calls that take bytes."""
 
 CALLS = {
-    "none": (),
-    "recv": ("recv",),
-    "recv-timeout": ("recv",),
-    "peek": ("peek",),
-    "waitall": ("waitall",),
-    "poll": ("poll",),
-    "sendall": ("sendall",),
-    "both": ("recv", "sendall"),
-}
+    "none": (), "recv": ("recv",), "recv-timeout": ("recv",), "peek": ("peek",), "waitall": ("waitall",),
+    "poll": ("poll",), "sendall": ("sendall",), "both": ("recv", "sendall"),
+}  # fmt: skip
 """The calls that are blocked at near when the event happens."""
 
 WHAT = ("shut_wr", "shut_rd", "shut_rdwr", "close", "reset", "leave", "killed", "child_exits", "child_goes_on")

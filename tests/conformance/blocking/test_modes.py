@@ -94,19 +94,6 @@ def test_both_directions_are_full_at_once(pair: Pair) -> None:
     assert read_exactly(far, there) == pattern(there)
 
 
-def test_mode_and_timeout_agree(pair: Pair) -> None:
-    near, _ = pair
-    assert (near.gettimeout(), near.getblocking()) == (None, True)
-    near.settimeout(1.5)
-    assert (near.gettimeout(), near.getblocking()) == (1.5, True)
-    near.setblocking(False)
-    assert (near.gettimeout(), near.getblocking()) == (0.0, False)
-    near.settimeout(0)
-    assert (near.gettimeout(), near.getblocking()) == (0.0, False)
-    near.setblocking(True)
-    assert (near.gettimeout(), near.getblocking()) == (None, True)
-
-
 def test_a_new_timeout_leaves_a_waiting_call_alone(pair: Pair) -> None:
     near, far = pair
     waiting = Task(near.recv, 100).until_asleep()

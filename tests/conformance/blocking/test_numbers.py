@@ -8,11 +8,7 @@ import socket
 import pytest
 from harness.pairs import Task, make_pair, payload, raises_errno, read_exactly
 
-CLOSE = {
-    "os.close": os.close,
-    "socket.close": socket.close,
-    "os.closerange": lambda fd: os.closerange(fd, fd + 1),
-}
+CLOSE = {"os.close": os.close, "socket.close": socket.close, "os.closerange": lambda fd: os.closerange(fd, fd + 1)}
 
 
 def test_a_replaced_number_is_the_other_connection(kind: str) -> None:

@@ -48,14 +48,6 @@ def test_an_option_reads_back_as_on_tcp(pair: Pair, reference: Pair, name: str) 
     assert pair.far.recv(100) == b"still works"
 
 
-@pytest.mark.parametrize(
-    "option",
-    [SO_RCVBUF, SO_SNDBUF, socket.SO_TYPE, socket.SO_DOMAIN, socket.SO_PROTOCOL, socket.SO_ACCEPTCONN],
-)
-def test_untouched_options_have_the_kernels_values(pair: Pair, reference: Pair, option: int) -> None:
-    assert pair.near.getsockopt(SOL_SOCKET, option) == reference.near.getsockopt(SOL_SOCKET, option)
-
-
 def test_unknown_options(pair: Pair, reference: Pair) -> None:
     for call in (
         lambda sock: sock.getsockopt(SOL_SOCKET, 31_337),

@@ -20,18 +20,10 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("offset", "count"),
     [
-        (0, None),
-        (0, 1),
-        (0, 48),
-        (1000, None),
-        (1000, 5000),
-        (4096, 1 << 20),
-        (len(DATA) - 10, 100),
-        (len(DATA) - 10, None),
-        (len(DATA), None),
-        (len(DATA) + 1000, 10),
+        (0, None), (0, 1), (0, 48), (1000, None), (1000, 5000), (4096, 1 << 20), (len(DATA) - 10, 100),
+        (len(DATA) - 10, None), (len(DATA), None), (len(DATA) + 1000, 10),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("memory", [False, True], ids=["descriptor", "memory"])
 def test_the_asked_part_is_sent(pair: Pair, path: Path, memory: bool, offset: int, count: int | None) -> None:
     near, far = pair
@@ -66,22 +58,3 @@ def test_a_peer_that_goes_away_cuts_it(pair: Pair, tmp_path: Path) -> None:
         far.close()
         with pytest.raises(ConnectionError):
             sending.result()
-
-
-def test_the_descriptor_is_used_where_the_kernel_would_use_it(pair: Pair, path: Path, tmp_path: Path) -> None:
-    """The part of `sendfile` that gives up for what is no file, and that programs call by its private name."""
-    near, far = pair
-    (tmp_path / "empty").touch()
-    with path.open("rb") as file, (tmp_path / "empty").open("rb") as empty:
-        reader = Task(read_exactly, far, 7)
-        assert near._sendfile_use_sendfile(file, 100, 7) == 7
-        assert file.tell() == 107
-        assert reader.result() == DATA[100:107]
-        assert near._sendfile_use_sendfile(empty) == 0
-        with pytest.raises(socket._GiveupOnSendfile):
-            near._sendfile_use_sendfile(io.BytesIO(b"memory"))
-        with pytest.raises(ValueError, match="count"):
-            near._sendfile_use_sendfile(file, 0, -1)
-        near.setblocking(False)
-        with pytest.raises(ValueError, match="non-blocking"):
-            near._sendfile_use_sendfile(file)

@@ -3,21 +3,9 @@
 import collections
 import os
 import socket
-import threading
 
 import pytest
-from harness.pairs import (
-    KINDS,
-    SECONDS,
-    Pair,
-    Task,
-    described,
-    payload,
-    poll_mask,
-    read_exactly,
-    read_to_eof,
-    until,
-)
+from harness.pairs import KINDS, Pair, Task, described, payload, poll_mask, read_exactly, read_to_eof, until
 
 WRITERS = 4
 
@@ -116,18 +104,6 @@ def test_threads_take_turns_through_the_connection(pair: Pair) -> None:
         player.result()
     assert sorted(log) == sorted([*range(rounds), *range(rounds)])
     pair.check_path()
-
-
-def test_a_waiting_call_leaves_other_threads_the_interpreter(pair: Pair) -> None:
-    near, far = pair
-    waiting = Task(near.recv, 1)
-    turns = threading.Semaphore(0)
-    other = Task(lambda: [turns.release() for _ in range(1000)])
-    for _ in range(1000):
-        assert turns.acquire(timeout=SECONDS)
-    other.result()
-    far.sendall(b"x")
-    assert waiting.result() == b"x"
 
 
 def meet(near: socket.socket, far: socket.socket) -> None:

@@ -163,26 +163,6 @@ def test_non_blocking(pair: Pair, client_context: ssl.SSLContext, server_context
         assert received == payload(SIZE)
 
 
-class Counting(ssl.SSLSocket):
-    """A class of the program's own."""
-
-    received = 0
-
-    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        data = super().recv(buflen, flags)
-        self.received += len(data)
-        return data
-
-
-def test_a_class_of_one_s_own(pair: Pair, client_context: ssl.SSLContext, server_context: ssl.SSLContext) -> None:
-    client_context.sslsocket_class = Counting
-    client, server = wrap(pair, client_context, server_context)
-    with client, server:
-        exercise(client, server)
-        assert isinstance(client, Counting)
-        assert client.received > SIZE
-
-
 # ---- pyOpenSSL ---------------------------------------------------------------------------------------------
 
 

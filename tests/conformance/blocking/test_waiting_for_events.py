@@ -6,18 +6,7 @@ import selectors
 import socket
 from select import EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, POLLERR, POLLHUP, POLLIN, POLLOUT
 
-from harness.pairs import (
-    SECONDS,
-    Pair,
-    Task,
-    fill,
-    make_pair,
-    names_of,
-    pattern,
-    payload,
-    poll_mask,
-    read_exactly,
-)
+from harness.pairs import SECONDS, Pair, Task, fill, make_pair, names_of, pattern, payload, poll_mask, read_exactly
 
 
 def wait(sock: socket.socket, events: int) -> str:

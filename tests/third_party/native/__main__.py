@@ -29,14 +29,9 @@ from .suite import CannotRun, Suite
 EAGER = {"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK__MEETING_MS": "20"}
 AGAIN = 3
 SUITES: dict[str, type[Suite]] = {
-    "libuv": Libuv,
-    "libevent": Libevent,
-    "redis": Redis,
-    "socat": Socat,
-    "node": Node,
-    "memcached": Memcached,
+    "libuv": Libuv, "libevent": Libevent, "redis": Redis, "socat": Socat, "node": Node, "memcached": Memcached,
     "perl": Perl,
-}
+}  # fmt: skip
 
 # ---- comparing -------------------------------------------------------------------------------------------------------
 

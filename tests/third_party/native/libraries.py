@@ -14,34 +14,10 @@ class Libuv(Suite):
     source = "libuv1"
     LEFT_OUT = ("*getaddrinfo*", "*getnameinfo*", "tty*", "udp_multicast*", "*_fs_*", "fs_*")  # no TCP, or no network
     UNIX = (
-        "async",
-        "core",
-        "dl",
-        "fs",
-        "getaddrinfo",
-        "getnameinfo",
-        "loop-watcher",
-        "loop",
-        "pipe",
-        "poll",
-        "process",
-        "random-devurandom",
-        "signal",
-        "stream",
-        "tcp",
-        "thread",
-        "tty",
-        "udp",
-        "proctitle",
-        "linux-core",
-        "linux",
-        "linux-inotify",
-        "linux-syscalls",
-        "procfs-exepath",
-        "random-getrandom",
-        "random-sysctl-linux",
-        "epoll",
-    )
+        "async", "core", "dl", "fs", "getaddrinfo", "getnameinfo", "loop-watcher", "loop", "pipe", "poll", "process",
+        "random-devurandom", "signal", "stream", "tcp", "thread", "tty", "udp", "proctitle", "linux-core", "linux",
+        "linux-inotify", "linux-syscalls", "procfs-exepath", "random-getrandom", "random-sysctl-linux", "epoll",
+    )  # fmt: skip
 
     def build(self) -> None:
         self.program = self.folder / "run-tests"
@@ -116,35 +92,16 @@ class Libevent(Suite):
 class Redis(Suite):
     source = "redis"
     UNITS = (
-        "unit/type/list",
-        "unit/type/hash",
-        "unit/pubsub",
-        "unit/multi",
-        "unit/protocol",
-        "unit/keyspace",
-        "unit/scripting",
-        "unit/limits",
-        "unit/introspection",
-        "unit/querybuf",
-        "unit/tracking",
-        "unit/obuf-limits",
-        "unit/auth",
-        "integration/replication-2",
-        "integration/block-repl",
-        "integration/redis-cli",
+        "unit/type/list", "unit/type/hash", "unit/pubsub", "unit/multi", "unit/protocol", "unit/keyspace",
+        "unit/scripting", "unit/limits", "unit/introspection", "unit/querybuf", "unit/tracking", "unit/obuf-limits",
+        "unit/auth", "integration/replication-2", "integration/block-repl", "integration/redis-cli",
         "integration/redis-benchmark",
-    )
+    )  # fmt: skip
 
     def build(self) -> None:
         if not shutil.which("tclsh"):
             raise CannotRun("there is no tclsh")
-        for name in (
-            "redis-server",
-            "redis-cli",
-            "redis-benchmark",
-            "redis-check-aof",
-            "redis-check-rdb",
-        ):
+        for name in ("redis-server", "redis-cli", "redis-benchmark", "redis-check-aof", "redis-check-rdb"):
             if not (found := shutil.which(name)):
                 raise CannotRun(f"there is no {name}")
             if not (self.folder / "src" / name).exists():
@@ -159,16 +116,9 @@ class Redis(Suite):
         outcomes = {}
         for unit in tests:
             words = [
-                *below,
-                "sh",
-                "./runtest",
-                "--single",
-                unit,
-                "--clients",
-                "1",
-                "--baseport",
+                *below, "sh", "./runtest", "--single", unit, "--clients", "1", "--baseport",
                 str(21_000 + os.getpid() % 8000),
-            ]
+            ]  # fmt: skip
             said, status = self.said(words, variables, 240)
             said = re.sub(r"\x1b\[[0-9;]*m", "", said)
             bad = re.findall(r"(?m)^\s*\[err\]: (.+?)(?: in tests/.*)?$|\[(exception|TIMEOUT)\]", said)

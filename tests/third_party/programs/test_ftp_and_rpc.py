@@ -19,13 +19,9 @@ from .native import Answer, client, needs, under
 # ---- FTP -----------------------------------------------------------------------------------------------------------
 
 TLS = {
-    "ssl_enable": "YES",
-    "allow_anon_ssl": "YES",
-    "require_ssl_reuse": "NO",
-    "ssl_ciphers": "HIGH",
-    "strict_ssl_read_eof": "NO",
-    "rsa_cert_file": str(ROOT / "bench/localhost.pem"),
-}
+    "ssl_enable": "YES", "allow_anon_ssl": "YES", "require_ssl_reuse": "NO", "ssl_ciphers": "HIGH",
+    "strict_ssl_read_eof": "NO", "rsa_cert_file": str(ROOT / "bench/localhost.pem"),
+}  # fmt: skip
 MODES = {"sessions are processes": {}, "one process": {"one_process_model": "YES"}, "TLS": TLS}
 FTP = needs("vsftpd", "lftp", "curl")
 EAGER = {"FASTSOCK_MOVE_AFTER": "0"}
@@ -77,41 +73,22 @@ def session(way: str, folder: Path, url: str, tls: bool, variables: dict[str, st
 
     return [
         lftp(
-            way,
-            variables,
-            folder,
-            url,
-            f"put {ten}",
-            f"mirror -R {many}",
-            f"mirror many {back}/many",
+            way, variables, folder, url, f"put {ten}", f"mirror -R {many}", f"mirror many {back}/many",
             f"get ten -o {back}/ten",
         ),
         lftp(
-            way,
-            variables,
-            folder,
-            url,
-            "set ftp:passive-mode no",
-            "nlist many",
-            "cls -1 --size many",
+            way, variables, folder, url, "set ftp:passive-mode no", "nlist many", "cls -1 --size many",
             f"get ten -o {back}/active",
         ),
         lftp(
-            way,
-            variables,
-            folder,
-            url,
-            f"get -c ten -o {part}",
-            "mkdir new",
-            "mv many/3 new/three",
-            "rm many/4",
+            way, variables, folder, url, f"get -c ten -o {part}", "mkdir new", "mv many/3 new/three", "rm many/4",
             "nlist new",
         ),
         curl("-C", "9000000", f"{url}/ten", "-o", f"{back}/rest"),
         curl("--ftp-port", "127.0.0.1", "-T", f"{many}/9", f"{url}/nine"),
         curl(f"{url}/nothing"),
         curl("--list-only", f"{url}/new/"),
-    ]
+    ]  # fmt: skip
 
 
 @FTP

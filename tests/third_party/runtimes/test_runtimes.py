@@ -25,12 +25,9 @@ from .table import RUNTIMES, Runtime
 HERE = Path(__file__).parent / "scripts"
 EAGER = {"FASTSOCK_MOVE_AFTER": "0"}
 PATHS = [
-    (PLAIN, PLAIN, {}),
-    (FASTSOCK, FASTSOCK, {}),
-    (FASTSOCK, FASTSOCK, EAGER),
-    (FASTSOCK, PLAIN, EAGER),
+    (PLAIN, PLAIN, {}), (FASTSOCK, FASTSOCK, {}), (FASTSOCK, FASTSOCK, EAGER), (FASTSOCK, PLAIN, EAGER),
     (PLAIN, FASTSOCK, EAGER),
-]
+]  # fmt: skip
 """How servers and client are started; the first is what the others have to equal."""
 MARK = "RUNTIME_OF_THE_TEST"
 TRIES = 5

@@ -91,14 +91,9 @@ def _drive(command: list[str], record: Path, work: str, seconds: float) -> tuple
     variables["PYTHONFAULTHANDLER"] = "1"  # for the children too
     with tempfile.TemporaryDirectory(dir=work) as cwd, open(Path(work, "output"), "w+b") as output:
         process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
+            command, cwd=cwd, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             start_new_session=True,
-        )
+        )  # fmt: skip
         size, since, ended = 0, time.monotonic(), True
         try:
             while process.poll() is None:

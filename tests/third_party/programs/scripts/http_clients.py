@@ -15,15 +15,9 @@ from report import digest, exercise, print_report
 KEPT = ("Content-Type", "Content-Length", "Transfer-Encoding", "Connection")
 BODY = bytes(range(256)) * 1200
 REQUESTS = [
-    *[("GET", "/small")] * 30,
-    ("GET", "/large"),
-    ("POST", "/echo", BODY),
-    ("GET", "/stream"),
-    ("GET", "/missing"),
-    ("HEAD", "/large"),
-    ("GET", "/small"),
-    ("POST", "/echo", BODY[:10]),
-]
+    *[("GET", "/small")] * 30, ("GET", "/large"), ("POST", "/echo", BODY), ("GET", "/stream"), ("GET", "/missing"),
+    ("HEAD", "/large"), ("GET", "/small"), ("POST", "/echo", BODY[:10]),
+]  # fmt: skip
 MESSAGES = [*map(str, range(100)), *(BODY[: 300 * number] for number in range(40)), BODY * 2]
 
 
