@@ -327,7 +327,6 @@ int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time, const s
     return result_of(done);
 }
 
-void __chk_fail(void) __attribute__((noreturn));
 
 int __poll_chk(struct pollfd *fds, nfds_t count, int milliseconds, size_t size) {
     if (size / sizeof *fds < count) __chk_fail();
