@@ -4,7 +4,8 @@ extension on the library.
 So a process has one core, whether the library came by LD_PRELOAD or by an import. Where musl-gcc is found, the folder
 musl/ has a library for programs of musl, and a launcher that needs no C library. The rest is in pyproject.toml.
 
-FASTSOCK_DEBUG=1 builds with the core's assertions. `build_ext --inplace` needs --force to see that it has changed.
+FASTSOCK_MUSL=0 builds nothing of musl. FASTSOCK_DEBUG=1 builds with the core's assertions. `build_ext --inplace`
+needs --force to see that it has changed.
 """
 
 import hashlib
@@ -38,6 +39,7 @@ HEADERS = [
 READ = [*HEADERS, *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
 # A turn to send is no turn to receive (core/ring/ring.h): who passes the wrong one gets no extension.
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function"]
+FLAGS += [f"-ffile-prefix-map={Path.cwd()}=."]
 FLAGS += ["-Werror=incompatible-pointer-types"]
 # A thread of the program, or its signal handler, may have a small stack. (A sanitizer takes more.)
 FRAMES = ["-Werror=frame-larger-than=512"] if "-fsanitize" not in os.environ.get("CFLAGS", "") else []
@@ -80,7 +82,8 @@ class BuildInParallel(build_ext):
             if musl and script == "launcher/compile":
                 words.append("-static")
             subprocess.check_call(words, env={**os.environ, **({"CC": "musl-gcc"} if musl else {})})
-            made.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (made.parent, Path("fastsock/musl")) if musl else (made.parent,):  # (of a build in place)
+                folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(f"{words[1]}/{made.name.replace('-musl', '')}", made)
             return
         if not ext.name.endswith(LIBRARY):
@@ -141,5 +144,6 @@ def scripted(name: str) -> Extension:
     return Extension(f"fastsock.{name}", [], depends=[*READ, *INTERPOSE, "launcher/run.c", "launcher/compile"])
 
 
-MUSL: list[Extension] = []
+OF_MUSL_TOO = shutil.which("musl-gcc") and os.environ.get("FASTSOCK_MUSL") != "0"
+MUSL = [scripted("musl.fastsock-run"), scripted(f"musl.{OF_MUSL}")] if OF_MUSL_TOO else []
 setup(ext_modules=[library(), native(), scripted(LAUNCHER), *MUSL], cmdclass={"build_ext": BuildInParallel})

@@ -194,6 +194,16 @@ The exit status is then that of the program. A -- before the program is allowed.
     made.explains = _levels
 
     made = command(
+        "export",
+        "put the library and the launcher into a folder, for programs without Python",
+        """\
+Puts the library, its launcher fastsock-run and a README into a folder or volume, such as one that containers share.
+What is in it needs no Python: see docs/interpose.md.
+""",
+    )
+    made.add_argument("folder", metavar="FOLDER", help="where to; it is made if it does not exist")
+
+    made = command(
         "ss",
         "list the connections of your programs under fastsock",
         "Lists connections like ss(8). A narrow terminal gets fewer columns: fastsock ss | cat shows all.",
@@ -333,6 +343,14 @@ def doctor(options: argparse.Namespace, program: list[str] | None = None) -> int
     return doctor.watch(program, options.json, [sys.executable, *interpreter_options()])
 
 
+def export(options: argparse.Namespace) -> int:
+    """Puts the library into a folder. Returns the exit status."""
+    from fastsock.tools import export
+
+    print(f"{options.folder}: {', '.join(export.export(options.folder))}")
+    return 0
+
+
 def ss(options: argparse.Namespace) -> int:
     """Lists connections. Returns the exit status."""
     from fastsock.tools import ss
@@ -375,4 +393,6 @@ def _columns_of_top() -> str:
     )
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {"run": run, "doctor": doctor, "ss": ss, "top": top, "bench": bench}
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "run": run, "doctor": doctor, "export": export, "ss": ss, "top": top, "bench": bench,
+}  # fmt: skip

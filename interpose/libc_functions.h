@@ -33,6 +33,9 @@ typedef struct aiocb *const *fs_aio_list;
 void __chk_fail(void) __attribute__((noreturn)); /* the program's buffer is too small for what it asks for */
 #else
 #define __chk_fail() __builtin_trap()
+ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags); /* (of later versions) */
+ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags);
+int epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask);
 typedef int fs_ioctl_request;
 typedef unsigned fs_message_flags;
 typedef struct aiocb *restrict const *fs_aio_list;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -189,8 +190,9 @@ static const char *library_for(const char *name) {
 static void find_folder(void) {
     ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
     folder[length > 0 ? length : 0] = 0;
+    if (length <= 0 && !realpath((const char *)getauxval(AT_EXECFN), folder)) *folder = 0; /* (no /proc is mounted) */
     char *slash = strrchr(folder, '/');
-    if (!slash) end(2, "/proc/self/exe cannot be read");
+    if (!slash) end(2, "the folder of fastsock-run cannot be found: mount /proc");
     *slash = 0;
 }
 

@@ -53,7 +53,7 @@ LAYERS = (
     {"run_report"},
     {"_startup"},
     {"tools.checks", "tools.peers"},
-    {"tools.doctor", "tools.ss", "tools.top", "tools.quickbench"},
+    {"tools.doctor", "tools.export", "tools.ss", "tools.top", "tools.quickbench"},
     {"cli", "_startup.sitecustomize"},
     {"__main__"},
 )
