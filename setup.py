@@ -1,12 +1,17 @@
-"""Builds the native part: libfastsock.so from core/ and interpose/, and the Cython modules as one extension on it.
+"""Builds the native part: libfastsock.so from core/ and interpose/, the launcher, and the Cython modules as one
+extension on the library.
 
-So a process has one core, whether the library came by LD_PRELOAD or by an import. The rest is in pyproject.toml.
+So a process has one core, whether the library came by LD_PRELOAD or by an import. Where musl-gcc is found, the folder
+musl/ has a library for programs of musl, and a launcher that needs no C library. The rest is in pyproject.toml.
 
-FASTSOCK_DEBUG=1 builds with the core's assertions. `build_ext --inplace` needs --force to see that it has changed.
+FASTSOCK_MUSL=0 builds nothing of musl. FASTSOCK_DEBUG=1 builds with the core's assertions. `build_ext --inplace`
+needs --force to see that it has changed.
 """
 
 import hashlib
 import os
+import shutil
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from glob import glob
@@ -34,6 +39,7 @@ HEADERS = [
 READ = [*HEADERS, *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
 # A turn to send is no turn to receive (core/ring/ring.h): who passes the wrong one gets no extension.
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function"]
+FLAGS += [f"-ffile-prefix-map={Path.cwd()}=."]
 FLAGS += ["-Werror=incompatible-pointer-types"]
 # A thread of the program, or its signal handler, may have a small stack. (A sanitizer takes more.)
 FRAMES = ["-Werror=frame-larger-than=512"] if "-fsanitize" not in os.environ.get("CFLAGS", "") else []
@@ -42,7 +48,7 @@ DEBUG = ["-DFS_DEBUG", "-UNDEBUG"]
 # more, or none, says so in CFLAGS.
 LINES = [] if "-g" in os.environ.get("CFLAGS", "") or os.environ.get("FASTSOCK_DEBUG") == "1" else ["-g1"]
 LINK = ["-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-Bsymbolic"]
-LIBRARY = "libfastsock"
+LIBRARY, LAUNCHER, OF_MUSL = "libfastsock", "fastsock-run", "libfastsock-musl"
 
 
 def build_of() -> str:
@@ -67,7 +73,19 @@ class BuildInParallel(build_ext):
         super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:
-        """The extension is linked to the library, which is built before it."""
+        """The extension is linked to the library, which is built before it. The others have scripts of their own."""
+        if ext.name.endswith((LAUNCHER, OF_MUSL)):
+            made = Path(self.get_ext_fullpath(ext.name))
+            musl = "musl" in ext.name
+            script = "interpose/compile" if ext.name.endswith(OF_MUSL) else "launcher/compile"
+            words = [script, f"{self.build_temp}/{ext.name}", "-s", f"-ffile-prefix-map={Path.cwd()}=."]
+            if musl and script == "launcher/compile":
+                words.append("-static")
+            subprocess.check_call(words, env={**os.environ, **({"CC": "musl-gcc"} if musl else {})})
+            for folder in (made.parent, Path("fastsock/musl")) if musl else (made.parent,):  # (of a build in place)
+                folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(f"{words[1]}/{made.name.replace('-musl', '')}", made)
+            return
         if not ext.name.endswith(LIBRARY):
             made = self.get_ext_fullpath(f"fastsock.{LIBRARY}")
             ext.extra_link_args = [*ext.extra_link_args, made]
@@ -77,7 +95,9 @@ class BuildInParallel(build_ext):
     def get_ext_filename(self, name: str) -> str:
         """The library is no module of Python's, and is named as a library."""
         parts = name.split(".")
-        return os.path.join(*parts) + ".so" if parts[-1] == LIBRARY else super().get_ext_filename(name)
+        if parts[-1] in (LIBRARY, LAUNCHER, OF_MUSL):
+            return os.path.join(*parts) + (".so" if parts[-1] != LAUNCHER else "")
+        return super().get_ext_filename(name)
 
 
 def flags() -> list[str]:
@@ -119,4 +139,11 @@ def library() -> Extension:
     )
 
 
-setup(ext_modules=[library(), native()], cmdclass={"build_ext": BuildInParallel})
+def scripted(name: str) -> Extension:
+    """What a script of the sources builds."""
+    return Extension(f"fastsock.{name}", [], depends=[*READ, *INTERPOSE, "launcher/run.c", "launcher/compile"])
+
+
+OF_MUSL_TOO = shutil.which("musl-gcc") and os.environ.get("FASTSOCK_MUSL") != "0"
+MUSL = [scripted("musl.fastsock-run"), scripted(f"musl.{OF_MUSL}")] if OF_MUSL_TOO else []
+setup(ext_modules=[library(), native(), scripted(LAUNCHER), *MUSL], cmdclass={"build_ext": BuildInParallel})

@@ -2,8 +2,8 @@
 
 `run` checks the settings and then replaces the process (execve) by `python SCRIPT ...`, in an environment that patches
 Python as it starts (`fastsock._startup`). So the process id, `sys.argv`, `sys.path`, `__main__`, exit status, signals
-and tracebacks are Python's own, and the program runs without frames of fastsock below. Other programs are started with
-LD_PRELOAD (`fastsock.launch`).
+and tracebacks are Python's own, and the program runs without frames of fastsock below. Other programs are started by
+`fastsock-run` (launcher/run.c), which the command `fastsock` calls at once where it can.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def _done(words: list[str]) -> int:
         return 0
     if options.command is None:
         raise UsageError("no command given; see fastsock --help")
-    for name, nearest in config.unknown().items():
+    given = {name: value for name, value in vars(options).items() if name.startswith(config.PREFIX)}
+    os.environ.update({name: value for name, value in given.items() if value is not None})
+    for name, nearest in {} if config.TOLD in os.environ else config.unknown().items():
         _complain(f"warning: no such setting: {name}" + (f"; did you mean {nearest}?" if nearest else ""))
         os.environ[config.TOLD] = "1"
     return int(options.does(options, *([] if program is None else [program])))
@@ -92,11 +94,16 @@ def _divided(words: list[str]) -> tuple[list[str], list[str] | None]:
     while at < len(words) and words[at].startswith("-") and not words[at].startswith(("-m", "-c")):
         if words[at] in ("-", "--"):
             break
-        at += 2 if words[at] == "--stats" else 1
+        at += 2 if words[at] == "--stats" or words[at] in _options_of_settings() else 1
     if words[0] == "run":
         return words[:at], words[at:]
     separated = words[at : at + 1] == ["--"]
     return words[:at], words[at + separated :] if separated or at < len(words) else None
+
+
+def _options_of_settings() -> dict[str, str]:
+    """Option -> variable, of each setting."""
+    return {f"--{name.replace('_', '-')}": f"{config.PREFIX}{name.upper()}" for name in config.origins()}
 
 
 # ---- the parser --------------------------------------------------------------------------------------------
@@ -156,7 +163,7 @@ Python processes that a Python program starts use fastsock too, and all that any
   -c CODE        Python code
   PROGRAM        a program that is not Python, such as redis-server: a file, or a command on the PATH
 """,
-        "fastsock run [--libc] [--stats FILE] (-m MODULE | -c CODE | SCRIPT | PROGRAM) [ARGUMENT ...]",
+        "fastsock run [--libc] [--stats FILE] [--SETTING X] (-m MODULE | -c CODE | SCRIPT | PROGRAM) [ARGUMENT ...]",
     )
     made.add_argument(
         "--libc",
@@ -169,7 +176,9 @@ Python processes that a Python program starts use fastsock too, and all that any
         type=file_to_write,
         help="write fastsock.stats() of the program (without its children) to FILE as JSON when it exits",
     )
-    made.epilog = f"{SEE} FASTSOCK_ENABLED=0 runs the program on kernel TCP."
+    for option, variable in _options_of_settings().items():
+        made.add_argument(option, dest=variable, help=argparse.SUPPRESS)
+    made.epilog = f"{SEE} As options: --poll-us 0. --enabled 0 runs the program on kernel TCP."
 
     made = command(
         "doctor",
@@ -183,6 +192,16 @@ The exit status is then that of the program. A -- before the program is allowed.
     )
     gives_json(made)
     made.explains = _levels
+
+    made = command(
+        "export",
+        "put the library and the launcher into a folder, for programs without Python",
+        """\
+Puts the library, its launcher fastsock-run and a README into a folder or volume, such as one that containers share.
+What is in it needs no Python: see docs/interpose.md.
+""",
+    )
+    made.add_argument("folder", metavar="FOLDER", help="where to; it is made if it does not exist")
 
     made = command(
         "ss",
@@ -278,31 +297,19 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
         )
     ignored = launch.take_ignored()
     settings = config.from_environment()  # raises for a bad setting
-    try:
-        native = launch.find(program[0])
-    except OSError as error:
-        raise launch.cannot_execute(program[0], error) from None
-    if native is None:
+    python = [sys.orig_argv[0], *interpreter_options(), *program]
+    native = launch.is_program(program[0])
+    if not native:
         launch.check_script(program[0])
-    started = native or (launch.find(sys.executable) if options.libc else None)
-    if started is not None and started.refused:
-        _complain(f"{program[0]} stays on kernel TCP: {started.refused}")
-    harmed = started is not None and started.harmed
-    if options.libc:
-        asked = launch.environment(_startup.without(os.environ), settings, options.stats, harmed)
-    elif native is not None:
-        asked = launch.environment(os.environ, settings, None if native.python else options.stats, harmed)
-        asked = _startup.environment(asked, settings, options.stats if native.python else None)
-    else:
-        asked = _startup.environment(os.environ, settings, options.stats)
     launch.give_signals_back(ignored)
-    if native is not None:
-        try:
-            os.execve(native.path, program, asked)
-        except OSError as error:
-            path = native.path if os.sep in native.path else os.path.join(os.curdir, native.path)
-            raise launch.cannot_execute(path, error) from None
-    os.execve(sys.executable, [sys.orig_argv[0], *interpreter_options(), *program], asked)
+    if native or options.libc:
+        own = [
+            "fastsock-run",
+            *(["--libc"] if options.libc else []),
+            *(["--stats", options.stats] if options.stats else []),
+        ]
+        os.execv(launch.LAUNCHER, [*own, *(program if native else [sys.executable, *python[1:]])])
+    os.execve(sys.executable, python, _startup.environment(os.environ, settings, options.stats))
 
 
 def _check_words(command: str, program: list[str]) -> None:
@@ -334,6 +341,14 @@ def doctor(options: argparse.Namespace, program: list[str] | None = None) -> int
         return doctor.examine(options.json)
     _check_words("doctor", program)
     return doctor.watch(program, options.json, [sys.executable, *interpreter_options()])
+
+
+def export(options: argparse.Namespace) -> int:
+    """Puts the library into a folder. Returns the exit status."""
+    from fastsock.tools import export
+
+    print(f"{options.folder}: {', '.join(export.export(options.folder))}")
+    return 0
 
 
 def ss(options: argparse.Namespace) -> int:
@@ -378,4 +393,6 @@ def _columns_of_top() -> str:
     )
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {"run": run, "doctor": doctor, "ss": ss, "top": top, "bench": bench}
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "run": run, "doctor": doctor, "export": export, "ss": ss, "top": top, "bench": bench,
+}  # fmt: skip

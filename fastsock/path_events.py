@@ -54,14 +54,14 @@ def _apply(settings: config.Settings) -> None:
     _warn_of_unknown()
     _serves = None
     if libc_front.serves():
-        libc_front.configure(config.text_of(settings).encode())
+        libc_front.configure(settings.given)
 
 
 def install(everything: bool) -> bool:
     """Puts the functions in place, for every socket of the process or for those of `fastsock.socket`. Returns false,
     and logs why, if that is not possible."""
     global patched, _serves
-    why = libc_front.install(config.text_of(config.active()).encode(), everything)
+    why = libc_front.install(config.active().given, everything)
     _serves = why is None
     patched |= everything and _serves
     if why is not None:

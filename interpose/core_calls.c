@@ -109,7 +109,7 @@ static int wait_in_ns(int epoll, struct epoll_event *events, int most, const str
 
 /* ---- the table ----------------------------------------------------------------------------------------------------------- */
 
-static int plain_ioctl(int fd, unsigned long what, void *argument) { return real.ioctl(fd, what, argument); }
+static int plain_ioctl(int fd, unsigned long what, void *argument) { return real.ioctl(fd, (fs_ioctl_request)what, argument); }
 
 #define FS_OWN(name) .name = direct_##name,
 struct fs_calls ip_calls = {

@@ -102,7 +102,7 @@ int aio_write(struct aiocb *request) {
     return real.aio_write(request);
 }
 
-int lio_listio(int mode, struct aiocb *const *requests, int count, struct sigevent *event) {
+int lio_listio(int mode, fs_aio_list requests, int count, struct sigevent *event) {
     for (int i = 0; i < count; i++)
         if (requests[i] && requests[i]->aio_lio_opcode != LIO_NOP) ip_leave_number(requests[i]->aio_fildes);
     return real.lio_listio(mode, requests, count, event);

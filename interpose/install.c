@@ -35,14 +35,17 @@ static int serve(void) {
 __attribute__((constructor)) static void start(void) {
     fs_set_lookup();
     ip_begin_end();
-    const char *settings = ip_given_settings();
-    if (!settings) return;
-    const char *why = ip_put_in_place();
+    if (!ip_is_asked_to_serve()) return;
+    static struct fs_settings settings;
+    const char *why = ip_read_settings(&settings);
+    fs_settings_warn();
+    if (!why && !settings.enabled) return;
+    if (!why) why = ip_put_in_place();
     if (why) {
         fprintf(stderr, "fastsock: %s stays on kernel TCP: %s\n", program_invocation_name, why);
         return;
     }
-    ip_read_settings(settings);
+    ip_use_settings(&settings);
     if (serve()) return;
     ip_store_relaxed(&ip_activity, IP_TAKING);
     ip_wrap_handlers(); /* of constructors that have run before this one */
@@ -53,28 +56,27 @@ static void begin_taking(int all) {
     if (ip_is_active() && (all || !ip_is_taking())) ip_store_relaxed(&ip_activity, all ? IP_TAKING : IP_CLAIMING);
 }
 
-const char *fs_libc_install(const char *settings, int all) {
+const char *fs_libc_install(const struct fs_settings *settings, int all) {
+    static struct fs_settings own; /* with the lock */
     int error = errno;
     ip_lock();
-    const char *why = NULL;
+    const char *why = settings ? NULL : ip_read_settings(&own);
+    if (!settings) settings = &own;
     claims |= !all;
-    if (fs_libc_serves()) { /* its end may have been asked for and not come: it goes on */
-        ip_read_settings(settings);
+    if (!why && fs_libc_serves()) { /* its end may have been asked for and not come: it goes on */
+        ip_use_settings(settings);
         begin_taking(all);
-    } else {
-        why = ip_put_in_place();
-        if (!why) {
-            ip_read_settings(settings);
-            installed = 1;
-            if (serve()) {
-                fs_end();
-                ip_take_out_of_place();
-                why = "out of memory: cannot register fork handlers";
-            } else {
-                ip_store_relaxed(&ip_activity, IP_ENDING);
-                begin_taking(all);
-                ip_wrap_handlers();
-            }
+    } else if (!why && !(why = ip_put_in_place())) {
+        ip_use_settings(settings);
+        installed = 1;
+        if (serve()) {
+            fs_end();
+            ip_take_out_of_place();
+            why = "out of memory: cannot register fork handlers";
+        } else {
+            ip_store_relaxed(&ip_activity, IP_ENDING);
+            begin_taking(all);
+            ip_wrap_handlers();
         }
     }
     ip_unlock();
@@ -82,16 +84,19 @@ const char *fs_libc_install(const char *settings, int all) {
     return why;
 }
 
-const char *fs_libc_run(const char *settings, const char *statistics) {
+const char *fs_libc_run(const char *statistics) {
+    static struct fs_settings settings;
+    const char *why = ip_read_settings(&settings);
+    if (why || !settings.enabled || fs_libc_serves()) return why;
     ip_keep_statistics(statistics);
-    const char *why = fs_libc_install(settings, 1);
+    why = fs_libc_install(&settings, 1);
     if (!why) ip_begin_report();
     return why;
 }
 
-void fs_libc_configure(const char *settings) {
+void fs_libc_configure(const struct fs_settings *settings) {
     ip_lock();
-    if (ip_is_active()) ip_read_settings(settings);
+    if (ip_is_active()) ip_use_settings(settings);
     ip_unlock();
 }
 

@@ -434,8 +434,10 @@ struct ip_settings {
 };
 extern struct ip_settings ip_settings;
 
-void ip_read_settings(const char *text); /* as FASTSOCK_RUN_SETTINGS has them */
-const char *ip_given_settings(void); /* for a process that the library was preloaded in; NULL: it is not to be served */
+const char *ip_read_settings(struct fs_settings *settings); /* of the environment. NULL, or what is wrong */
+void ip_use_settings(const struct fs_settings *settings);
+int ip_is_preloaded(void);
+int ip_is_asked_to_serve(void); /* the library was preloaded, and nothing else serves the process */
 void ip_keep_statistics(const char *file); /* those of this process; NULL: none */
 void ip_write_statistics(void);
 

@@ -6,6 +6,8 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include "kernel_numbers.h"
+
 #include <sys/ioctl.h>
 
 #ifndef TCP_CM_INQ
@@ -82,7 +84,6 @@ ssize_t sendto(int fd, const void *data, size_t length, int flags, const struct 
 
 /* ---- what a function of glibc's fortified headers calls (_FORTIFY_SOURCE) ------------------------------------------- */
 
-void __chk_fail(void) __attribute__((noreturn));
 
 ssize_t __read_chk(int fd, void *into, size_t room, size_t size) {
     if (room > size) __chk_fail();
@@ -252,7 +253,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
     return ip_end_kernel(&call, real.sendmsg(fd, message, flags));
 }
 
-int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *time) {
+int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, fs_message_flags flags, struct timespec *time) {
     struct fs_call call = {0};
     struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
     if (!s) return (int)ip_end_kernel(&call, real.recvmmsg(fd, messages, count, flags, time));
@@ -269,7 +270,7 @@ int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags, struct
     return (int)ip_end_with(s, &call, done ? fs_end_partial(ip_conn(s), done, got < 0 ? got : -EAGAIN) : got);
 }
 
-int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, int flags) {
+int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, fs_message_flags flags) {
     struct fs_call call;
     struct ip_socket *s = begin_sending(fd, &call, 0, flags);
     if (!s) {

@@ -1,7 +1,7 @@
 /* Numbers of system calls and flags that the headers of an older system lack: the kernel may be newer than they are. They are the same on every
  * architecture.
  *
- * Responsible for: that this front end compiles with the headers of glibc 2.28. Never: whether the kernel has the call. */
+ * Responsible for: that this front end compiles with the headers of glibc 2.28 and of musl. Never: whether the kernel has the call. */
 #ifndef FASTSOCK_KERNEL_NUMBERS_H
 #define FASTSOCK_KERNEL_NUMBERS_H
 
@@ -15,6 +15,9 @@
 #endif
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC 4U /* Linux 5.11 */
+#endif
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 8
 #endif
 #ifndef SYS_epoll_pwait2
 #define SYS_epoll_pwait2 441 /* Linux 5.11 */

@@ -3,6 +3,7 @@
 #define FASTSOCK_LIBC_FRONT_H
 
 #include "fastsock.h"
+#include "settings.h"
 
 /* The headers of the core that the library was compiled with. A package of another build cannot use it. */
 extern const char fs_build[];
@@ -10,16 +11,16 @@ extern const char fs_build[];
 /* 1: every connection of this process is served at the C library's calls, and the core's host lock is that front end's. */
 int fs_libc_serves(void);
 
-/* Puts the front end in place in this process, in all loaded objects and in those that are loaded later. `settings` are as `fastsock run` hands
- * them over. `all`: it serves every TCP socket that is made from now on; otherwise those that are claimed, what they accept, and their
- * copies. Returns NULL, or why that is not possible. */
-const char *fs_libc_install(const char *settings, int all);
+/* Puts the front end in place in this process, in all loaded objects and in those that are loaded later. `settings`: their lists stay the
+ * caller's as long as the process lives; NULL: those of the environment. `all`: it serves every TCP socket that is made from now on; otherwise
+ * those that are claimed, what they accept, and their copies. Returns NULL, or why that is not possible. */
+const char *fs_libc_install(const struct fs_settings *settings, int all);
 
 /* The number is that of a socket which the program has `made`, or was given: it is served, if it is TCP and no connection yet. */
 void fs_libc_claim(int fd, int made);
 
 /* Other settings for the connections to come, where this front end serves the process. */
-void fs_libc_configure(const char *settings);
+void fs_libc_configure(const struct fs_settings *settings);
 
 /* From now on no more sockets are served than those that are claimed; or none, if none was. Then the functions go when the last one that is
  * served has ended. */
@@ -82,23 +83,9 @@ void fs_libc_say_goodbye(void);
 /* This thread is about to fork, and the control thread shall not be there when the fork returns (1); it has forked, and may start now (0). */
 void fs_libc_fork_quietly(int quietly);
 
-/* ---- programs that are started ---- */
-
-enum fs_program_kind {
-    FS_PROGRAM_SERVED,
-    FS_PROGRAM_STATIC,    /* no loader reads LD_PRELOAD */
-    FS_PROGRAM_GO,        /* it calls the kernel itself */
-    FS_PROGRAM_FOREIGN,   /* not a 64-bit program for this processor. With this one and those below LD_PRELOAD does not go well */
-    FS_PROGRAM_MUSL,
-    FS_PROGRAM_SANITIZED, /* the shared library of a sanitizer has to be loaded first */
-};
-
-/* What an executable file is that is open for reading. */
-enum fs_program_kind fs_libc_program_kind(int fd);
-
-/* Serves a process whose Python cannot have the package, as fs_libc_install for all sockets. `statistics`: the file for those of this process, or
- * NULL. */
-const char *fs_libc_run(const char *settings, const char *statistics);
+/* Serves a process whose Python cannot have the package, as fs_libc_install for all sockets, unless `enabled` is 0. `statistics`: the file for
+ * those of this process, or NULL. */
+const char *fs_libc_run(const char *statistics);
 
 /* ---- event loops ---- */
 

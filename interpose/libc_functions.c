@@ -41,11 +41,22 @@ static int missing_epoll_pwait2(int epoll, struct epoll_event *events, int most,
     return ip_calls.epoll_pwait2(epoll, events, most, time, mask);
 }
 
+/* (Of a vector at a place, the kernel takes the halves of the place.) */
+static ssize_t missing_preadv2(int fd, const struct iovec *v, int count, off_t at, int flags) {
+    long got = fs_call_kernel(SYS_preadv2, (long[6]){fd, (long)v, count, at, 0, flags});
+    return got < 0 ? (errno = (int)-got, -1) : got;
+}
+
+static ssize_t missing_pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags) {
+    long got = fs_call_kernel(SYS_pwritev2, (long[6]){fd, (long)v, count, at, 0, flags});
+    return got < 0 ? (errno = (int)-got, -1) : got;
+}
+
 /* (Until glibc 2.34 they have a library of their own, which a plugin may bring along.) */
 #define FS_OF_LIBRT(E) \
     E(aio_read, (struct aiocb *request), (request)) \
     E(aio_write, (struct aiocb *request), (request)) \
-    E(lio_listio, (int mode, struct aiocb *const *requests, int count, struct sigevent *event), (mode, requests, count, event))
+    E(lio_listio, (int mode, fs_aio_list requests, int count, struct sigevent *event), (mode, requests, count, event))
 
 static void *look_up_late(const char *name) {
     void *librt = dlopen("librt.so.1", RTLD_LAZY);
@@ -78,6 +89,8 @@ void fs_set_lookup(void) {
     if (real.close_range == early_close_range) real.close_range = missing_close_range;
     if (real.execveat == early_execveat) real.execveat = missing_execveat;
     if (real.epoll_pwait2 == early_epoll_pwait2) real.epoll_pwait2 = missing_epoll_pwait2;
+    if (real.preadv2 == early_preadv2) real.preadv2 = missing_preadv2;
+    if (real.pwritev2 == early_pwritev2) real.pwritev2 = missing_pwritev2;
     if (real.closefrom == early_closefrom) real.closefrom = missing_closefrom;
 #define FS_SET_LATE(name, parameters, arguments) if (real.name == early_##name) real.name = late_##name;
     FS_OF_LIBRT(FS_SET_LATE)

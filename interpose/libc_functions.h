@@ -25,6 +25,22 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+/* What the C libraries declare differently. */
+#ifdef __GLIBC__
+typedef unsigned long fs_ioctl_request;
+typedef int fs_message_flags;
+typedef struct aiocb *const *fs_aio_list;
+void __chk_fail(void) __attribute__((noreturn)); /* the program's buffer is too small for what it asks for */
+#else
+#define __chk_fail() __builtin_trap()
+ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags); /* (of later versions) */
+ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags);
+int epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask);
+typedef int fs_ioctl_request;
+typedef unsigned fs_message_flags;
+typedef struct aiocb *restrict const *fs_aio_list;
+#endif
+
 /* Type, name, parameters, arguments. A function that takes any number of arguments is declared with as many as it can have. */
 #define FS_ENTRY_POINTS(E) \
     /* data */ \
@@ -42,9 +58,9 @@
       (fd, data, length, flags, to, size)) \
     E(ssize_t, recvmsg, (int fd, struct msghdr *message, int flags), (fd, message, flags)) \
     E(ssize_t, sendmsg, (int fd, const struct msghdr *message, int flags), (fd, message, flags)) \
-    E(int, recvmmsg, (int fd, struct mmsghdr *messages, unsigned count, int flags, struct timespec *time), \
+    E(int, recvmmsg, (int fd, struct mmsghdr *messages, unsigned count, fs_message_flags flags, struct timespec *time), \
       (fd, messages, count, flags, time)) \
-    E(int, sendmmsg, (int fd, struct mmsghdr *messages, unsigned count, int flags), (fd, messages, count, flags)) \
+    E(int, sendmmsg, (int fd, struct mmsghdr *messages, unsigned count, fs_message_flags flags), (fd, messages, count, flags)) \
     E(ssize_t, sendfile, (int to, int from, off_t *at, size_t count), (to, from, at, count)) \
     /* readiness */ \
     E(int, poll, (struct pollfd *fds, nfds_t count, int milliseconds), (fds, count, milliseconds)) \
@@ -74,7 +90,7 @@
     E(int, dup2, (int from, int to), (from, to)) \
     E(int, dup3, (int from, int to, int flags), (from, to, flags)) \
     E(int, fcntl, (int fd, int what, void *argument), (fd, what, argument)) \
-    E(int, ioctl, (int fd, unsigned long what, void *argument), (fd, what, argument)) \
+    E(int, ioctl, (int fd, fs_ioctl_request what, void *argument), (fd, what, argument)) \
     E(int, setsockopt, (int fd, int level, int option, const void *value, socklen_t size), (fd, level, option, value, size)) \
     /* ways out */ \
     E(FILE *, fdopen, (int fd, const char *mode), (fd, mode)) \
@@ -82,7 +98,7 @@
     E(ssize_t, splice, (int from, off64_t *at, int to, off64_t *to_at, size_t count, unsigned flags), (from, at, to, to_at, count, flags)) \
     E(int, aio_read, (struct aiocb *request), (request)) \
     E(int, aio_write, (struct aiocb *request), (request)) \
-    E(int, lio_listio, (int mode, struct aiocb *const *requests, int count, struct sigevent *event), (mode, requests, count, event)) \
+    E(int, lio_listio, (int mode, fs_aio_list requests, int count, struct sigevent *event), (mode, requests, count, event)) \
     /* processes */ \
     E(int, execve, (const char *path, char *const *arguments, char *const *environment), (path, arguments, environment)) \
     E(int, execvpe, (const char *file, char *const *arguments, char *const *environment), (file, arguments, environment)) \

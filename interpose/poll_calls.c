@@ -327,7 +327,6 @@ int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *time, const s
     return result_of(done);
 }
 
-void __chk_fail(void) __attribute__((noreturn));
 
 int __poll_chk(struct pollfd *fds, nfds_t count, int milliseconds, size_t size) {
     if (size / sizeof *fds < count) __chk_fail();
@@ -374,11 +373,13 @@ int select(int count, fd_set *reads, fd_set *writes, fd_set *excepts, struct tim
     ip_enter();
     int done = do_select(count, reads, writes, excepts, time_of(time ? &left : NULL), NULL);
     ip_leave();
+#ifdef __GLIBC__ /* (musl leaves the program's time as it was) */
     if (time) {
         int64_t spent = fs_now() - began, rest = left.tv_nsec - spent % 1000000000;
         left.tv_sec -= spent / 1000000000 + (rest < 0);
         *time = left.tv_sec < 0 ? (struct timeval){0} : (struct timeval){left.tv_sec, (rest + (rest < 0) * 1000000000) / 1000};
     }
+#endif
     return result_of(done);
 }
 

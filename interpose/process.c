@@ -443,19 +443,18 @@ static void at_exit(void *nothing) {
     else finish();
 }
 
-static void at_quick_exit_(void *nothing) {
-    (void)nothing;
-    finish();
-}
-
 /* (What the C library's atexit and at_quick_exit call, with their object: its destruction would call the handler. Ours is never unloaded.) */
 extern int __cxa_atexit(void (*handler)(void *), void *argument, void *object);
-extern int __cxa_at_quick_exit(void (*handler)(void *), void *object);
+#ifdef __GLIBC__
+extern int __cxa_at_quick_exit(void (*handler)(void), void *object);
+#else
+#define __cxa_at_quick_exit(handler, object) at_quick_exit(handler)
+#endif
 
 void ip_begin_end(void) {
     last_stream = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_last});
     __cxa_atexit(at_exit, NULL, NULL);
-    __cxa_at_quick_exit(at_quick_exit_, NULL);
+    __cxa_at_quick_exit(finish, NULL);
 }
 
 void _exit(int status) {

@@ -56,6 +56,8 @@ static int serve(long number, const long a[6], long *got) {
     case SYS_write: *got = write((int)a[0], (const void *)a[1], (size_t)a[2]); return 1;
     case SYS_readv: *got = readv((int)a[0], (const struct iovec *)a[1], (int)a[2]); return 1;
     case SYS_writev: *got = writev((int)a[0], (const struct iovec *)a[1], (int)a[2]); return 1;
+    case SYS_preadv2: *got = preadv2((int)a[0], (const struct iovec *)a[1], (int)a[2], a[3], (int)a[5]); return 1;
+    case SYS_pwritev2: *got = pwritev2((int)a[0], (const struct iovec *)a[1], (int)a[2], a[3], (int)a[5]); return 1;
     case SYS_recvfrom: *got = recvfrom((int)a[0], (void *)a[1], (size_t)a[2], (int)a[3], (struct sockaddr *)a[4], (socklen_t *)a[5]); return 1;
     case SYS_sendto: *got = sendto((int)a[0], (const void *)a[1], (size_t)a[2], (int)a[3], (const struct sockaddr *)a[4], (socklen_t)a[5]); return 1;
     case SYS_recvmsg: *got = recvmsg((int)a[0], (struct msghdr *)a[1], (int)a[2]); return 1;
@@ -75,6 +77,9 @@ static int serve(long number, const long a[6], long *got) {
     case SYS_epoll_ctl: *got = epoll_ctl((int)a[0], (int)a[1], (int)a[2], (struct epoll_event *)a[3]); return 1;
     case SYS_epoll_create1: *got = epoll_create1((int)a[0]); return 1;
     case SYS_epoll_pwait: *got = epoll_pwait((int)a[0], (struct epoll_event *)a[1], (int)a[2], (int)a[3], (const sigset_t *)a[4]); return 1;
+    case SYS_epoll_pwait2:
+        *got = epoll_pwait2((int)a[0], (struct epoll_event *)a[1], (int)a[2], (const struct timespec *)a[3], (const sigset_t *)a[4]);
+        return 1;
 #ifdef SYS_dup2
     case SYS_dup2: *got = dup2((int)a[0], (int)a[1]); return 1;
     case SYS_poll: *got = poll((struct pollfd *)a[0], (nfds_t)a[1], (int)a[2]); return 1;

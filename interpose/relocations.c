@@ -183,7 +183,7 @@ static int is_named(const struct object *o, const char *const *names) {
 
 /* The C library: its functions are looked up there, and its own calls stay as they are. */
 static int is_libc(const struct object *o) {
-    return is_named(o, (const char *const[]){"libc.so", "libpthread.so", "librt.so", NULL});
+    return is_named(o, (const char *const[]){"libc.so", "libpthread.so", "librt.so", "libc.musl", "ld-musl", NULL});
 }
 
 static int is_apart(const struct object *o) {
@@ -318,7 +318,7 @@ static const char *file_of(const void *function) {
 
 /* The first function that the program's names mean in another library, where ours is not among what they can mean; or NULL. */
 static const struct function *taken_by_another(void *program, const char **file) {
-    if (dlsym(program, "fs_libc_install") == (void *)fs_libc_install) return NULL; /* it is preloaded, perhaps behind another library */
+    if (ip_is_preloaded()) return NULL; /* perhaps behind another library */
     for (const struct function *f = functions; f < functions + SHOWN; f++) {
         void *found = dlsym(program, f->name);
         if (!found || !f->next || found == f->next) continue;
@@ -342,7 +342,9 @@ const char *ip_put_in_place(void) {
     static char why[256];
     const char *file;
     void *program = dlopen(NULL, RTLD_LAZY); /* with all that every object finds (RTLD_DEFAULT is what this library finds) */
+#ifdef __GLIBC__
     if (!dlsym(program, "gnu_get_libc_version")) return "the C library is not glibc";
+#endif
     if (!place_of[hash_of_name("read")]) fill_places();
     for (struct function *f = functions; f < functions + FUNCTIONS; f++) f->next = dlsym(RTLD_NEXT, f->name);
     const char *single_threaded = dlsym(program, "__libc_single_threaded"); /* glibc has it from 2.32 on */

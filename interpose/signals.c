@@ -14,6 +14,7 @@
 #include "interpose.h"
 #include "sleep_call.h"
 
+#include <setjmp.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 
@@ -117,26 +118,41 @@ void ip_run_handlers(void) {
 
 /* ---- sleeping ------------------------------------------------------------------------------------------------------ */
 
+#ifdef __GLIBC__
 /* (As <pthread.h> has it; its name there depends on the C library.) */
 extern int set_jump(void *where, int mask) __asm__("__sigsetjmp") __attribute__((returns_twice));
+typedef __pthread_unwind_buf_t place;
+#define SET_JUMP(here) set_jump((here).__cancel_jmp_buf, 0)
+#define REGISTER(here) __pthread_register_cancel(&(here))
+#define UNREGISTER(here) __pthread_unregister_cancel(&(here))
+#else
+/* musl calls the handlers of a cancelled thread in its own frame, from which one may jump. */
+typedef struct { struct __ptcb handler; jmp_buf before; } place;
+static void jump(void *before) { longjmp(*(jmp_buf *)before, 1); }
+#define SET_JUMP(here) setjmp((here).before)
+#define REGISTER(here) _pthread_cleanup_push(&(here).handler, jump, &(here).before)
+#define UNREGISTER(here) _pthread_cleanup_pop(&(here).handler, 0)
+#endif
 
 /* The system call as a cancellation point. */
 static long call_cancellable(int how, const int *ends, long number, const long a[6]) {
-    __pthread_unwind_buf_t here;
+    place here;
     int type;
     /* The C library unwinds a cancelled thread to this place, and the frames of the call that sleeps are as they were. So the call ends as one
      * that a signal ends, and gives back what it holds. Then the thread ends (ip_run_handlers). */
-    if (set_jump(here.__cancel_jmp_buf, 0)) {
-        __pthread_unregister_cancel(&here);
+    if (SET_JUMP(here)) {
+#ifdef __GLIBC__
+        UNREGISTER(here);
+#endif
         ip_thread.sleeps = IP_AWAKE;
         ip_thread.cancelled = ip_thread.pending = 1;
         return -EINTR;
     }
-    __pthread_register_cancel(&here);
+    REGISTER(here);
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
     long got = ip_call_asleep(&ip_thread.sleeps, how, ends, number, a);
     pthread_setcanceltype(type, NULL);
-    __pthread_unregister_cancel(&here);
+    UNREGISTER(here);
     return got;
 }
 
@@ -262,6 +278,8 @@ int sigaction(int number, const struct sigaction *how, struct sigaction *before)
 
 enum { KERNEL_SET = 8 }; /* bytes of the kernel's set of signals */
 
+enum { FIRST_OWN = 32 }; /* of the C library's signals */
+
 struct kernel_action { /* as rt_sigaction(2) has it */
     void (*function)(int, siginfo_t *, void *);
     unsigned long flags;
@@ -275,7 +293,7 @@ int ip_sigaction_by_number(const long a[6], long *got) {
     struct kernel_action *old = (struct kernel_action *)a[2];
     struct sigaction how = {0}, before;
     /* (The C library's own signals are not for its sigaction.) */
-    if (number < 1 || number >= SIGNALS || (number >= __SIGRTMIN && number < SIGRTMIN) || a[3] != KERNEL_SET) return 0;
+    if (number < 1 || number >= SIGNALS || (number >= FIRST_OWN && number < SIGRTMIN) || a[3] != KERNEL_SET) return 0;
     if (given) {
         how.sa_sigaction = given->function;
         how.sa_flags = (int)given->flags;

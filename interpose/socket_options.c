@@ -65,7 +65,7 @@ int ip_tells_left(struct ip_socket *s) {
     return known == IP_LEFT_TOLD;
 }
 
-int ioctl(int fd, unsigned long what, ...) {
+int ioctl(int fd, fs_ioctl_request what, ...) {
     va_list more;
     va_start(more, what);
     void *argument = va_arg(more, void *);

@@ -16,8 +16,9 @@ int64_t fs_send_kernel(struct fs_connection *c, const char *data, size_t length,
 /* (In a function of its own: who sends on the ring needs no stack for it.) */
 __attribute__((noinline)) int64_t fs_send_pieces_kernel(int fd, const struct iovec *v, size_t skip, size_t length, int flags) {
     struct iovec first[FS_PIECES];
-    struct msghdr message = {.msg_iov = first};
-    if (fs_first_pieces(v, skip, length, first, &message.msg_iovlen) < length) flags &= ~MSG_OOB; /* the last byte is the urgent one */
+    size_t count;
+    if (fs_first_pieces(v, skip, length, first, &count) < length) flags &= ~MSG_OOB; /* the last byte is the urgent one */
+    struct msghdr message = {.msg_iov = first, .msg_iovlen = count};
     int64_t part = fs_system.sendmsg(fd, &message, flags);
     return part >= 0 ? part : -errno;
 }

@@ -186,7 +186,7 @@ void fs_reap_listener(int listener) {
 /* The kernel writes the sender's credentials before it drops a message's descriptors, which may take forever. (No sanitizer knows at
  * which moment of a call the kernel writes.) */
 __attribute__((noinline, no_sanitize("thread"))) static int is_named(void) {
-    return *(const volatile size_t *)&message.came.aligned.cmsg_len != 0;
+    return ((const volatile struct cmsghdr *)&message.came.aligned)->cmsg_len != 0;
 }
 
 /* A begun receive is waited for: it could take the next message, which may be a request. */

@@ -20,6 +20,11 @@
 #include "os/atomics.h"
 #include "os/syscalls.h"
 
+#include <sys/stat.h>
+#ifndef STATX_INO /* musl, until 1.2.5 */
+#include <linux/stat.h>
+#endif
+
 #define FS_FD_HEADROOM 8            /* free numbers required below the last part: a hello brings four descriptors */
 #define FS_LARGE_FD_LIMIT 4096     /* a higher limit is large */
 #define FS_FD_LIMIT_MAX 1048576 /* a higher limit counts as this */

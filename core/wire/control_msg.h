@@ -47,9 +47,7 @@ static inline socklen_t fs_control_address(struct sockaddr_un *address, uint64_t
 }
 
 static inline struct cmsghdr *fs_put_cmsg(struct msghdr *message, struct cmsghdr *c, int type, const void *data, size_t n) {
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = type;
-    c->cmsg_len = CMSG_LEN(n);
+    *c = (struct cmsghdr){.cmsg_len = CMSG_LEN(n), .cmsg_level = SOL_SOCKET, .cmsg_type = type};
     memcpy(CMSG_DATA(c), data, n);
     message->msg_controllen += CMSG_SPACE(n);
     return (struct cmsghdr *)((char *)c + CMSG_SPACE(n));

@@ -1,6 +1,6 @@
 # Declarations of the core, and of the front end at the C library's calls, for Cython. The C headers document them.
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport uint16_t, int64_t, uint32_t, uint64_t
 
 
 cdef extern from "os/atomics.h" nogil:
@@ -241,11 +241,50 @@ cdef extern from "rendezvous/eligibility.h" nogil:
     bint fs_is_local_address(const unsigned char *address)
 
 
+cdef extern from "settings.h" nogil:
+    struct fs_list:
+        void *items
+        int count
+        bint any
+    struct fs_settings:
+        fs_list trust
+    struct fs_port_range:
+        uint16_t first, last
+    struct fs_network:
+        unsigned char address[16]
+        int bits
+    enum fs_setting_kind: FS_FLAG, FS_NUMBER, FS_USERS, FS_PORTS, FS_NETWORKS
+    struct fs_setting:
+        const char *name
+        const char *initial
+        fs_setting_kind kind
+        uint32_t at
+    const fs_setting fs_setting_table[]
+    struct fs_setting_error:
+        const char *setting
+        const char *word
+        int length
+        bint is_number
+        char permitted[192]
+    void fs_settings_begin(fs_settings *)
+    int fs_setting_read(fs_settings *, const fs_setting *, const char *text, fs_setting_error *)
+    int fs_settings_check(const fs_settings *, fs_setting_error *)
+    void fs_settings_free(fs_settings *)
+    void fs_users_text(const fs_list *users, char *text, size_t size)
+    bint fs_setting_is_unknown(const char *variable, const fs_setting **nearest)
+
+
+cdef extern from "program_file.h" nogil:
+    struct fs_program:
+        pass
+    int fs_find_program(const char *name, fs_program *found)
+
+
 cdef extern from "libc_front.h" nogil:
     const char fs_build[]
     bint fs_libc_serves()
-    const char *fs_libc_install(const char *settings, bint all)
-    void fs_libc_configure(const char *settings)
+    const char *fs_libc_install(const fs_settings *settings, bint all)
+    void fs_libc_configure(const fs_settings *settings)
     void fs_libc_uninstall()
     void fs_libc_claim(int fd, bint made)
     struct fs_libc_path_ "fs_libc_path":
@@ -279,6 +318,4 @@ cdef extern from "libc_front.h" nogil:
     bint fs_libc_leave(fs_connection *, int *unread)
     void fs_libc_decide(fs_connection *, int reason)
     void fs_libc_reset(fs_connection *)
-    enum: FS_PROGRAM_STATIC, FS_PROGRAM_GO, FS_PROGRAM_FOREIGN, FS_PROGRAM_MUSL, FS_PROGRAM_SANITIZED
-    int fs_libc_program_kind(int fd)
     fs_connection *fs_libc_look(int fd)

@@ -9,20 +9,31 @@ REASONS: dict[str, str]
 COUNTERS: tuple[str, ...]
 """The names of the counters, in the order of the C structure."""
 
-# programs that are started (enum fs_program_kind of interpose/libc_front.h)
-STATIC: int
-GO: int
-FOREIGN: int
-MUSL: int
-SANITIZED: int
+# settings
+NAMES: tuple[str, ...]
+"""The names of all settings."""
 
-def program_kind(fd: int) -> int:
-    """Returns what the executable file is that is open: one of the numbers above, or 0 if it can be served."""
+def unknown(variable: bytes) -> str | None:
+    """Returns the most similar setting's name, or "", for a FASTSOCK_* variable that is no setting; None if it is one."""
+
+class Given:
+    """All settings, as the core takes them."""
+
+def read_settings(texts: dict[str, bytes]) -> tuple[Given, dict[str, Any]]:
+    """Reads the given values, and defaults for all others: {name: text as of a variable}. Returns what `install` takes, and
+    the values by name: of networks (16 bytes, prefix length), of users their numbers as text. Raises ValueError with
+    the arguments of SettingError."""
+
+# programs that are started
+def find_program(name: bytes) -> bool:
+    """Returns true if `fastsock-run` starts the program of this name, or says why that is not possible; false if `python
+    NAME` is to be run: a script without an interpreter line or one of Python that was named itself, a folder, a zip file,
+    an option, or a name that does not exist."""
 
 # beginning and end
-def install(settings: bytes, everything: bool) -> str | None:
-    """Puts the functions in place, with settings in the format of `config.text_of`. They serve every TCP socket that is made from
-    now on, or only those that are claimed. Returns None, or why that is not possible."""
+def install(given: Given, everything: bool) -> str | None:
+    """Puts the functions in place, with these settings. They serve every TCP socket that is made from now on, or only those
+    that are claimed. Returns None, or why that is not possible."""
 
 def uninstall() -> None:
     """Serves no new sockets but claimed ones. If there were none, the functions are taken out when the last connection has ended."""
@@ -33,8 +44,8 @@ def serves() -> bool:
 def say_goodbye() -> None:
     """Ends all connections, as the end of the process does, while other threads may be in calls: for tests."""
 
-def configure(settings: bytes) -> None:
-    """Applies other settings, in the same format."""
+def configure(given: Given) -> None:
+    """Applies other settings."""
 
 def claim(fd: int, made: bool) -> None:
     """Lets a TCP socket that the program has `made`, or was given, be served. Does nothing for other descriptors."""

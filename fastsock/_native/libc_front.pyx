@@ -2,7 +2,7 @@
 """The front end at the C library's calls, which serves the sockets of this process: its beginning and end, the path of a connection, and
 counters. interpose/libc_front.h documents the functions."""
 
-from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport strcmp
 
@@ -23,25 +23,100 @@ cdef list reason_texts = [fs_reason_text(number).decode() for number in range(FS
 REASONS = {fs_reason_name(number).decode(): reason_texts[number] for number in range(1, FS_REASONS)}
 
 
-STATIC, GO, FOREIGN = FS_PROGRAM_STATIC, FS_PROGRAM_GO, FS_PROGRAM_FOREIGN
-MUSL, SANITIZED = FS_PROGRAM_MUSL, FS_PROGRAM_SANITIZED
+cdef fs_program sought
 
 
-def program_kind(int fd):
-    """Returns what the executable file is that is open: one of the numbers above, or 0 if it can be served."""
-    return fs_libc_program_kind(fd)
+def find_program(bytes name not None):
+    """Returns true if `fastsock-run` starts the program of this name, or says why that is not possible; false if `python NAME` is to be run."""
+    return fs_find_program(name, &sought) != 0
+
+
+# ---- settings ------------------------------------------------------------------------------------------------
+
+
+cdef list setting_names():
+    """Returns the names of all settings."""
+    cdef int at = 0
+    names = []
+    while fs_setting_table[at].name != NULL:
+        names.append(fs_setting_table[at].name.decode())
+        at += 1
+    return names
+
+
+NAMES = tuple(setting_names())
+
+
+def unknown(bytes variable not None):
+    """Returns the most similar setting's name, or "", for a variable that is no setting; None if it is one."""
+    cdef const fs_setting *nearest
+    if not fs_setting_is_unknown(variable, &nearest):
+        return None
+    return nearest.name.decode() if nearest != NULL else ""
+
+
+cdef class Given:
+    """All settings, as the core takes them."""
+    cdef fs_settings settings
+    cdef bint used  # the core has the lists: they stay
+
+    def __dealloc__(self):
+        if not self.used:
+            fs_settings_free(&self.settings)
+
+    cdef object value(self, const fs_setting *it):
+        cdef void *place = <char *>&self.settings + it.at
+        cdef fs_list *found = <fs_list *>place
+        cdef fs_port_range *ports
+        cdef fs_network *networks
+        cdef char users[64 * 32]
+        cdef int at
+        if it.kind == FS_FLAG:
+            return (<int64_t *>place)[0] != 0
+        if it.kind == FS_NUMBER:
+            return (<int64_t *>place)[0]
+        if it.kind == FS_USERS:
+            fs_users_text(found, users, sizeof(users))
+            return users.decode()
+        if it.kind == FS_PORTS:
+            ports = <fs_port_range *>found.items
+            return tuple([(ports[at].first, ports[at].last) for at in range(found.count)])
+        networks = <fs_network *>found.items
+        return tuple([(networks[at].address[:16], networks[at].bits) for at in range(found.count)])
+
+
+def read_settings(dict texts not None):
+    """Reads the given values, and defaults for all others: {name: bytes}. Returns what `install` takes, and the values by name. Raises
+    ValueError with the arguments of SettingError."""
+    cdef Given given = Given.__new__(Given)
+    cdef fs_setting_error error
+    cdef const fs_setting *it = fs_setting_table
+    cdef int wrong = 0
+    fs_settings_begin(&given.settings)
+    values = {}
+    while it.name != NULL and not wrong:
+        text = texts.get(it.name.decode())
+        if text is not None:
+            wrong = fs_setting_read(&given.settings, it, <bytes>text, &error)
+        if not wrong:
+            values[it.name.decode()] = given.value(it)
+        it += 1
+    if wrong or fs_settings_check(&given.settings, &error):
+        word = error.word[:error.length].decode(errors="replace")
+        raise ValueError(error.setting.decode(), int(word) if error.is_number else word, error.permitted.decode(errors="replace"))
+    return given, values
 
 
 # ---- beginning and end ---------------------------------------------------------------------------------------
 
 
-def install(bytes settings not None, bint everything):
-    """Puts the functions in place, with settings in the format of `config.text_of`. They serve every TCP socket that is made from now on, or
-    only those that are claimed. Returns None, or why that is not possible."""
-    cdef const char *text = settings
+def install(Given given not None, bint everything):
+    """Puts the functions in place, with these settings. They serve every TCP socket that is made from now on, or only those that are claimed.
+    Returns None, or why that is not possible."""
     cdef const char *why
+    given.used = True
     with nogil:
-        why = fs_libc_install(text, everything)
+        why = fs_libc_install(&given.settings, everything)
     return None if why == NULL else (<bytes>why).decode()
 
 
@@ -62,11 +137,11 @@ def say_goodbye():
         fs_libc_say_goodbye()
 
 
-def configure(bytes settings not None):
-    """Applies other settings, in the same format."""
-    cdef const char *text = settings
+def configure(Given given not None):
+    """Applies other settings."""
+    given.used = True
     with nogil:
-        fs_libc_configure(text)
+        fs_libc_configure(&given.settings)
 
 
 def claim(int fd, bint made):

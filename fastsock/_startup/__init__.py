@@ -18,7 +18,7 @@ import attrs
 
 import fastsock
 from fastsock._native import libc_front
-from fastsock.config import FOREIGN, REPORT, RUN, STATS, Settings, text_of
+from fastsock.config import REPORT, RUN, STATS, Settings
 
 __all__ = ["REPORT", "RUN", "STATS", "environment", "start"]
 
@@ -30,23 +30,18 @@ def environment(inherited: Mapping[str, str], settings: Settings, stats: str | N
 
     `stats` names the file for the program's `fastsock.stats()`, written when it exits. RUN is inherited by child
     processes. The program removes STATS, so that child processes do not write to the file. REPORT, set by
-    `fastsock doctor`, is the directory for the reports of all processes. FOREIGN has the settings for interpreters that
-    cannot import the package, which the library serves alone.
+    `fastsock doctor`, is the directory for the reports of all processes. Users that FASTSOCK_TRUST names stand in it by
+    number.
     """
-    asked = {**inherited, RUN: "1", FOREIGN: text_of(settings)}
+    asked = {**inherited, RUN: "1"}
+    if settings.trust not in ("any", "user"):
+        asked["FASTSOCK_TRUST"] = settings.trust.numbers
     # An empty PYTHONPATH counts as unset, but an empty entry in a longer one means the current directory.
     entries = inherited["PYTHONPATH"].split(os.pathsep) if inherited.get("PYTHONPATH") else []
     asked["PYTHONPATH"] = os.pathsep.join([DIRECTORY, *(entry for entry in entries if entry != DIRECTORY)])
     if stats is not None:
         asked[STATS] = os.path.abspath(stats)
     return asked
-
-
-def without(inherited: Mapping[str, str]) -> dict[str, str]:
-    """`inherited` as it was before `environment()`: Python programs in it come up unpatched."""
-    asked = {name: value for name, value in inherited.items() if name not in (RUN, FOREIGN, STATS, REPORT)}
-    entries = [entry for entry in asked.pop("PYTHONPATH", "").split(os.pathsep) if entry != DIRECTORY]
-    return {**asked, "PYTHONPATH": os.pathsep.join(entries)} if any(entries) else asked
 
 
 def start() -> None:

@@ -49,12 +49,10 @@ def serve_by_library():
 
         library = ctypes.CDLL(os.path.join(os.path.dirname(HERE), "libfastsock.so"))
         library.fs_libc_run.restype = ctypes.c_char_p
-        given = [os.environ.get(name) for name in ("FASTSOCK_RUN_FOREIGN", "FASTSOCK_RUN_STATS")]
-        os.environ.pop("FASTSOCK_RUN_STATS", None)
-        settings, statistics = [text if text is None or isinstance(text, bytes) else text.encode() for text in given]
-        if settings is None or b"enabled=1" not in settings or library.fs_libc_serves():
-            return
-        why = library.fs_libc_run(settings, statistics)
+        statistics = os.environ.pop("FASTSOCK_RUN_STATS", None)
+        if statistics is not None and not isinstance(statistics, bytes):
+            statistics = statistics.encode()
+        why = library.fs_libc_run(statistics)
     except Exception as error:
         why = str(error).encode()
     if why is not None and sys.stderr is not None:

@@ -124,23 +124,11 @@ def _watch(command: Sequence[str], directory: str, python: Sequence[str]) -> Wat
     signals = functools.partial(launch.give_signals_back, ignored)
     environment = {**_startup.environment(os.environ, settings), _startup.REPORT: directory}
     began = time.monotonic()
-    try:
-        native = launch.find(command[0])
-        if native is not None:
-            environment = launch.environment(environment, settings, None, native.harmed)
-            if native.refused:
-                print(f"fastsock: {command[0]} stays on kernel TCP: {native.refused}", file=sys.stderr, flush=True)
-            program = subprocess.Popen(
-                command,
-                executable=os.path.abspath(native.path),
-                env=environment,
-                preexec_fn=signals,  # noqa: PLW1509 - no thread yet
-            )
-        else:
-            launch.check_script(command[0])
-            program = subprocess.Popen([*python, *command], env=environment, preexec_fn=signals)  # noqa: PLW1509 - the same
-    except OSError as error:
-        raise launch.cannot_execute(command[0], error) from None
+    native = launch.is_program(command[0])
+    if not native:
+        launch.check_script(command[0])
+    words = [launch.LAUNCHER, *command] if native else [*python, *command]
+    program = subprocess.Popen(words, env=environment, preexec_fn=signals)  # noqa: PLW1509 - no thread yet
     # Ctrl-C reaches the program too, which handles it. SIGTERM is passed on.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGQUIT)}
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, lambda number, frame: program.send_signal(number))

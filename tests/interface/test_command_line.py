@@ -78,7 +78,7 @@ SAID = [
     (["run", "-m"], {}, 2, "fastsock: -m needs a module", ""),
     (["run", "--stats"], {}, 2, "fastsock: argument --stats: expected one argument; see fastsock run --help", ""),
     (["run", "--stats="], {}, 2, "fastsock: argument --stats: must be the name of a file", ""),
-    (["run", "--poll-us=0", "program.py"], {}, 2, "fastsock: unrecognized arguments: --poll-us=0; see fastsock", ""),
+    (["run", "--polls=0", "program.py"], {}, 2, "fastsock: unrecognized arguments: --polls=0; see fastsock", ""),
     (["ss", "x"], {}, 2, "fastsock: argument PID: must be a whole number above 0, not 'x'", ""),
     (["top", "--interval"], {}, 2, "fastsock: argument --interval: expected one argument", ""),
     (["bench", "--seconds", "0"], {}, 2, "fastsock: argument --seconds: must be a number of seconds above 0", ""),

@@ -88,10 +88,9 @@ def test_short_sessions_look_for_their_peer_later():
 
 
 @pytest.mark.parametrize("publishes", [True, False])
-def test_foreign_peer(publishes, monkeypatch):
+def test_foreign_peer(publishes):
     """After some time, and look-ups, the search ends."""
-    monkeypatch.setattr(config, "SEEK_SECONDS", 0.05)
-    with hostile(publishes) as peer:
+    with fastsock.configure(_patience_ms=50), hostile(publishes) as peer:
         limit = time.monotonic() + 2 * SECONDS  # a name is published for ten seconds
         while fastsock.path_of(peer.victim) != Path("tcp", "peer does not use fastsock"):
             assert time.monotonic() < limit

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import socket
-import struct
 import time
 from collections.abc import Iterator
 from ipaddress import ip_network
@@ -25,6 +24,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "poll_us": (7, "7"),
     "move_after": (3, "3"),
     "_meeting_ms": (5, "5"),
+    "_patience_ms": (50, "50"),
     "window": (64, "64"),
     "ack_threshold": (5, "5"),
     "_delayed_ack": (False, "off"),
@@ -41,9 +41,16 @@ VALUES: dict[str, tuple[Any, str]] = {
 }
 
 RANGES = {
-    "poll_us": (0, 1_000_000), "move_after": (0, 1_000_000), "_meeting_ms": (0, 10_000), "window": (1, 1024),
-    "ack_threshold": (1, 1023), "chunk_size": (1024, 32768), "combine_limit": (1, 32768), "memory_cap": (0, 1 << 46),
-}  # fmt: skip
+    "poll_us": (0, 1_000_000),
+    "move_after": (0, 1_000_000),
+    "_meeting_ms": (0, 10_000),
+    "_patience_ms": (1, 10_000),
+    "window": (1, 1024),
+    "ack_threshold": (1, 1023),
+    "chunk_size": (1024, 32768),
+    "combine_limit": (1, 32768),
+    "memory_cap": (0, 1 << 46),
+}
 
 WRONG = {
     "enabled": ["2", "", "maybe", None],
@@ -330,21 +337,22 @@ def test_meeting_ms_is_not_spent_on_a_peer_that_has_ended():
 
 
 @pytest.mark.parametrize(
-    ("trust", "text", "parts"),
+    ("trust", "text", "numbers"),
     [
-        ("user", "user", (False, True, [])),
-        ("any", "any", (True, False, [])),
-        (["user", "root", 7, "7"], "user,root,7,7", (False, True, [0, 7])),
-        ("root", "root", (False, False, [0])),
+        ("user", "user", ["user"]),
+        ("any", "any", ["any"]),
+        (["user", "root", 7, "7"], "user,root,7,7", ["user", "0", "7"]),
+        ("root", "root", ["0"]),
     ],
 )
-def test_the_users_that_are_trusted_are_looked_up_once(
-    trust: object, text: str, parts: tuple[bool, bool, list[int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = Settings(trust=trust)
-    monkeypatch.setattr("pwd.getpwnam", None)
-    any_user, own_user, named = Settings(**{**vars(settings), "poll_us": 3}).trust.parts()
-    assert (settings.trust, (any_user, own_user, [user for (user,) in struct.iter_unpack("=I", named)])) == (
-        text,
-        parts,
-    )
+def test_the_users_that_are_trusted_are_looked_up_once(trust: object, text: str, numbers: list[str]) -> None:
+    """From then on they are numbers of this user namespace: what is handed on names nobody in another one."""
+    space = os.stat("/proc/self/ns/user").st_ino
+    settings = Settings(**{**vars(Settings(trust=trust)), "poll_us": 3})
+    assert settings.trust == text
+    said = [word if word in ("user", "any") else f"{word}@{space}" for word in numbers]
+    assert settings.trust.numbers.split(",") == said
+    again = Settings(trust=settings.trust.numbers)
+    assert again.trust.numbers == settings.trust.numbers
+    assert Settings(trust=f"7@1,user,8@{space}").trust.numbers == f"user,8@{space}"
+    assert Settings(trust="7@1").trust.numbers == "7@1"

@@ -106,24 +106,31 @@ static void waits(void) {
     close(epoll), close(c), close(d);
 }
 
-/* Where there is the library: other settings, its counters, and its end and another beginning. */
+/* Where there is the library, and it serves: settings again, its counters, and its end and another beginning. */
+static int is_served(void) {
+    int (*serves)(void) = (int (*)(void))library_function("fs_libc_serves");
+    return serves && serves();
+}
+
+static void take_settings(void) {
+    const char *(*put_in_place)(const void *, int) = (const char *(*)(const void *, int))library_function("fs_libc_install");
+    if (put_in_place) put_in_place(NULL, 1);
+}
+
 static void configures(void) {
-    char settings[2048], counters[4096];
-    const char *given = getenv("CONFORMANCE_SETTINGS") ? getenv("CONFORMANCE_SETTINGS") : getenv("FASTSOCK_RUN_SETTINGS");
-    void (*configure)(const char *) = (void (*)(const char *))library_function("fs_libc_configure");
+    char counters[4096];
     void (*sum)(void *) = (void (*)(void *))library_function("fs_libc_sum_counters");
-    if (configure && given) snprintf(settings, sizeof settings, "%s", given), configure(settings);
+    if (is_served()) take_settings();
     if (sum) sum(counters);
     begins_and_ends();
 }
 
 static void goes_and_comes(void) {
-    const char *given = getenv("CONFORMANCE_SETTINGS") ? getenv("CONFORMANCE_SETTINGS") : getenv("FASTSOCK_RUN_SETTINGS");
     void (*uninstall)(void) = (void (*)(void))library_function("fs_libc_uninstall");
-    const char *(*put_in_place)(const char *, int) = (const char *(*)(const char *, int))library_function("fs_libc_install");
-    if (uninstall && given) uninstall();
+    int served = is_served();
+    if (served) uninstall();
     begins_and_ends();
-    if (put_in_place && given) put_in_place(given, 1);
+    if (served) take_settings();
 }
 
 static void *goes_on(void *what) {

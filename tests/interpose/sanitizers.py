@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fastsock import config, launch
+from fastsock import launch
 
 ROOT = Path(__file__).parents[2]
 COMPILER = os.environ.get("CC", "gcc")
@@ -29,6 +29,8 @@ FLAGS = {
     "thread": ["-fsanitize=thread"],
 }
 RUNTIMES = {"address": ["libasan.so", "libubsan.so"], "thread": ["libtsan.so"]}
+AT_ONCE = {"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK__MEETING_MS": "20"}
+EARLY = {"FASTSOCK_MOVE_AFTER": "3", "FASTSOCK__MEETING_MS": "0"}
 UNFIT = {
     "address": {
         "changes": "the sanitizer needs more memory than the case leaves",
@@ -62,7 +64,6 @@ class Session:
         for plugin in "plugin.so", "deep.so":
             words = [COMPILER, "-shared", "-fPIC", str(ROOT / "tests/interpose/relocated/ways_plugin.c")]
             subprocess.run([*words, "-o", str(folder / plugin)], check=True, timeout=60)
-        at_once, early = config.Settings(move_after=0, _meeting_ms=20), config.Settings(move_after=3)
         suppressions = ROOT / "tests/sanitizers/thread.supp"
         common = f"log_path={folder}/report exitcode=66"
         # (It would set its handlers by the library's sigaction before it has begun.)
@@ -73,14 +74,13 @@ class Session:
         if kind == "thread":
             preloaded.reverse()
         self.variables = {
-            **launch.environment(os.environ, at_once, None),
+            **os.environ,
+            **AT_ONCE,
             "LD_PRELOAD": ":".join(preloaded),
             "ASAN_OPTIONS": f"{common} detect_leaks=0 allocator_may_return_null=1 handle_segv=1",
             "UBSAN_OPTIONS": "print_stacktrace=1",
             "TSAN_OPTIONS": f"{common} {none} die_after_fork=0 print_suppressions=0 suppressions={suppressions}",
         }
-
-        self.of_early = launch.environment(os.environ, early, None)
 
     def _runtime(self, name: str) -> str:
         words = [COMPILER, f"-print-file-name={name}"]
@@ -91,7 +91,7 @@ class Session:
 
     def command(self, *words: str, early: bool = False) -> list[str]:
         """``early``: connections are early ones for a while."""
-        variables = self.variables | ({config.SETTINGS: self.of_early[config.SETTINGS]} if early else {})
+        variables = self.variables | (EARLY if early else {})
         below = ["env", *(f"{name}={value}" for name, value in variables.items()), *words]
         # ThreadSanitizer of older compilers does not find its way in a widely randomised address space.
         return ["setarch", "-R", *below] if self.kind == "thread" else below

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from harness.processes import ROOT, ended
 
-from fastsock import config, launch
+from fastsock import launch
 
 SOURCES = ROOT / "tests/interpose/relocated"
 COMPILER = os.environ.get("CC", "cc")
-SETTINGS = config.text_of(config.Settings())
 
 
 def compiled(folder: Path, source: str, *flags: str) -> Path:
@@ -45,7 +44,7 @@ def test_each_slot_is_rewritten_and_put_back(flags: tuple[str, ...], tmp_path: P
         compiled(tmp_path, "slots.c", *flags),
         compiled(tmp_path, "plugin.c", "-shared", "-fPIC", *flags[2:]),
     )
-    done = ended([program, launch.LIBRARY, plugin, SETTINGS])
+    done = ended([program, launch.LIBRARY, plugin])
     assert done.stdout == f"before theirs\n{2 * ROUND}a call -1\n"
 
 
@@ -55,7 +54,7 @@ def test_where_another_library_is_in_front_nothing_is_put_in_place(tmp_path: Pat
     front.write_text("long recv(int fd, void *into, unsigned long room, int flags) { return -1; }\n")
     library = tmp_path / "front.so"
     subprocess.run([COMPILER, "-shared", "-fPIC", str(front), "-o", str(library)], check=True, timeout=60)
-    done = ended([program, launch.LIBRARY, plugin, SETTINGS], LD_PRELOAD=str(library))
+    done = ended([program, launch.LIBRARY, plugin], LD_PRELOAD=str(library))
     assert f"installed recv is also in {library}, handler 1\npointer neither" in done.stdout
 
 
@@ -92,7 +91,7 @@ def test_another_preloaded_library_calls_the_next_function_and_never_itself(firs
     words = [COMPILER, "-shared", "-fPIC", "-w", str(tmp_path / "between.c"), "-ldl", "-o", str(library)]
     subprocess.run(words, check=True, timeout=60)
     chain = ":".join([launch.LIBRARY, str(library)] if first else [str(library), launch.LIBRARY])
-    done = ended([sys.executable, "-c", CHAINED], LD_PRELOAD=chain, FASTSOCK_RUN_SETTINGS=SETTINGS)
+    done = ended([sys.executable, "-c", CHAINED], LD_PRELOAD=chain)
     assert (done.stdout, done.stderr) == ("called\n", "")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 from harness.processes import ROOT, ended, environment
 
-from fastsock import config, launch, path_events
+from fastsock import SettingError, config, launch, path_events
 from fastsock._native import libc_front
 
 INTERPOSE = ROOT / "interpose"
@@ -100,7 +99,7 @@ def test_calls_do_what_they_do_on_kernel_tcp(case: str, program: Path, tmp_path:
 @pytest.mark.parametrize("case", CASES)
 def test_calls_do_the_same_where_the_library_is_put_in_place_while_the_program_runs(case: str, program: Path) -> None:
     expected = ended([program, case]).stdout
-    variables = {"CONFORMANCE_LIBRARY": launch.LIBRARY, "CONFORMANCE_SETTINGS": config.text_of(config.Settings())}
+    variables = {"CONFORMANCE_LIBRARY": launch.LIBRARY}
     for rounds in (60, 500, 4000):
         done = ended([program, case], CONFORMANCE_ROUNDS=str(rounds), **variables)
         assert done.stdout == expected
@@ -120,7 +119,7 @@ def test_what_a_library_that_was_loaded_later_sends_at_the_end_arrives(
     expected = ended([program, "last_words"], **variables).stdout
     assert expected.count("destructor stream ") == 3
     if installed:
-        variables |= {"CONFORMANCE_LIBRARY": launch.LIBRARY, "CONFORMANCE_SETTINGS": config.text_of(config.Settings())}
+        variables |= {"CONFORMANCE_LIBRARY": launch.LIBRARY}
         assert ended([program, "last_words"], **variables).stdout == expected
     else:
         assert under_library([program, "last_words"], tmp_path / "stats.json", **variables)[0] == expected
@@ -157,11 +156,53 @@ def test_a_connection_that_stays_on_kernel_tcp_does_the_same(
     assert why == "undecided" or path_events.Reason.EXCLUDED in stats["fallback_reasons"]
 
 
-def test_without_settings_and_where_it_is_switched_off_the_library_does_nothing(program: Path) -> None:
-    expected = ended([program, "data"]).stdout
-    for variables in ({"LD_PRELOAD": launch.LIBRARY}, {"FASTSOCK_ENABLED": "0"}):
-        words = [program, "data"] if "LD_PRELOAD" in variables else [*RUN, program, "data"]
-        assert ended(words, **variables).stdout == expected
+def test_the_library_alone_serves_a_program_with_the_settings_of_the_environment(program: Path, tmp_path: Path) -> None:
+    expected, stats = ended([program, "data"]).stdout, tmp_path / "stats.json"
+    preloaded = ["sh", "-c", f'FASTSOCK_RUN_LIBRARY_STATS=$$:{stats} LD_PRELOAD={launch.LIBRARY} exec "$@"', "sh"]
+    cases: list[tuple[dict[str, str], int, str]] = [
+        ({"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK__MEETING_MS": "500"}, 2, ""),
+        ({"FASTSOCK_PORTS_EXCLUDED": "1-65535"}, 0, ""),
+        ({"FASTSOCK_TRUST": "any", "FASTSOCK_POL_US": "3"}, 2, f"fastsock: {WARNING}"),
+    ]
+    for variables, moved, said in cases:
+        for rounds in ("60", "500", "4000"):
+            done = ended([*preloaded, program, "data"], CONFORMANCE_ROUNDS=rounds, **variables)
+            assert (done.stdout, done.stderr) == (expected, said)
+            if json.loads(stats.read_text())["connections_ring"] == moved:
+                break
+        assert json.loads(stats.read_text())["connections_ring"] == moved
+        stats.unlink()
+
+
+WARNING = "warning: no such setting: FASTSOCK_POL_US; did you mean FASTSOCK_POLL_US?\n"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("ENABLED", "0"), ("POLL_US", "soon"), ("WINDOW", "0"), ("TRUST", "user,")]
+)
+def test_a_program_runs_untouched_where_a_setting_is_wrong_or_the_library_is_off(
+    variable: str, value: str, program: Path, tmp_path: Path
+) -> None:
+    """What is wrong with it is said as in Python."""
+    preloaded = [
+        "sh",
+        "-c",
+        f'FASTSOCK_RUN_LIBRARY_STATS=$$:{tmp_path}/stats LD_PRELOAD={launch.LIBRARY} exec "$@"',
+        "sh",
+    ]
+    done = ended([*preloaded, program, "data"], **{f"FASTSOCK_{variable}": value})
+    said = ""
+    if variable != "ENABLED":
+        with pytest.raises(SettingError) as wrong:
+            config.from_environment({}, {f"FASTSOCK_{variable}": value})
+        said = f"fastsock: {program} stays on kernel TCP: {wrong.value}\n"
+        assert (
+            ended([launch.LAUNCHER, program, "data"], 2, **{f"FASTSOCK_{variable}": value}).stderr
+            == f"fastsock: {wrong.value}\n"
+        )
+    assert (done.stdout, done.stderr) == (ended([program, "data"]).stdout, said)
+    connected = tmp_path / "stats"
+    assert not connected.exists() or json.loads(connected.read_text())["connections_ring"] == 0
 
 
 SHORT_SESSIONS = """
@@ -407,22 +448,17 @@ def test_what_run_takes_for_a_program(tmp_path: Path, monkeypatch: pytest.Monkey
     command.write_text(f"#!{sys.executable}\n")
     for path in (script, shell, command):
         path.chmod(0o755)
-    assert launch.find(str(script)) is None
-    assert launch.find("-m") is None
-    assert launch.find(str(tmp_path)) is None
-    assert launch.find(str(tmp_path / "nothing")) is None
-    assert launch.find(str(command)) is None  # a script of Python's that is named by its file
-    assert launch.find(str(shell)) == launch.Program(str(shell), python=False)
-    found = launch.find("sh")
-    assert found == launch.Program(str(shutil.which("sh")), python=False)
+    for name in (script, "-m", tmp_path, tmp_path / "nothing", command):  # the last: Python's, and named by its file
+        assert not launch.is_program(str(name))
+    assert launch.is_program(str(shell))
+    assert launch.is_program(sys.executable)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert launch.is_program("tool")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sh").mkdir()  # a folder of a command's name is no program of Python's
-    assert launch.find("sh") == found
+    assert launch.is_program("sh")
     (tmp_path / "sh/__main__.py").touch()
-    assert launch.find("sh") is None
-    interpreter = launch.find(sys.executable)
-    assert interpreter
-    assert interpreter.python
+    assert not launch.is_program("sh")
 
 
 @pytest.mark.parametrize(
@@ -432,15 +468,11 @@ def test_users_are_trusted_by_number_in_their_user_namespace(
     trust: str, namespace: int, moves: int, program: Path, tmp_path: Path
 ) -> None:
     """`fastsock run` looks the names up; a container further down may give the numbers to others."""
-    settings, stats = config.Settings(trust=trust.format(user=os.geteuid())), tmp_path / "stats.json"
-    script = 'exec env FASTSOCK_RUN_SETTINGS="$0" "$@"'
-    made = launch.environment({}, settings, None)[config.SETTINGS]
-    said = made.replace(
-        f"user_namespace={config.user_namespace()}", f"user_namespace={config.user_namespace() + namespace}"
-    )
+    numbers, stats = config.Settings(trust=trust.format(user=os.geteuid())).trust.numbers, tmp_path / "stats.json"
+    space = os.stat("/proc/self/ns/user").st_ino
+    variables = {"FASTSOCK_TRUST": numbers.replace(f"@{space}", f"@{space + namespace}")}
     for rounds in ("60", "500", "4000"):  # on a busy machine it takes longer until both ends have moved
-        words = ["sh", "-c", script, said, program, "data"]
-        stats_of = under_library(words, stats, CONFORMANCE_ROUNDS=rounds)[1]
+        stats_of = under_library([program, "data"], stats, CONFORMANCE_ROUNDS=rounds, **variables)[1]
         if not moves or stats_of["connections_ring"]:
             break
     assert stats_of["connections_ring"] == 2 * moves
@@ -448,14 +480,14 @@ def test_users_are_trusted_by_number_in_their_user_namespace(
 
 
 def test_the_environment_of_a_program() -> None:
-    excluded = "10.0.0.0/8,fd00::/8"
-    settings = config.Settings(ports_allowed="80,90-99", addresses_excluded=excluded, trust="any", combine=False)
-    made = launch.environment({"LD_PRELOAD": f"other.so {launch.LIBRARY}"}, settings, None)
-    assert made["LD_PRELOAD"] == f"{launch.LIBRARY}:other.so"
-    said = dict(word.split("=") for word in made[config.SETTINGS].split())
-    assert said["ports_allowed"] == "80-80,90-99"
-    assert said["addresses_excluded"] == f"{'0' * 20}ffff0a000000/104,fd{'0' * 30}/8"
-    assert (said["trusts_any"], said["trusted"], said["combine_limit"], said["move_after"]) == ("1", "", "0", "8")
-    said = launch.environment({}, config.Settings(trust="user,7,root"), None)[config.SETTINGS]
-    assert "trusts_any=0 trusts_self=1 trusted=7,0 user_namespace=" in said
+    variables = {"LD_PRELOAD": f"{launch.LIBRARY}", "FASTSOCK_TRUST": "user,root", "PYTHONPATH": ":own"}
+    done = ended([launch.LAUNCHER, "--combine", "no", "--poll-us=7", "env"], **variables)
+    assert done.stderr == ""
+    made = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert made["LD_PRELOAD"] == launch.LIBRARY
+    assert (made["FASTSOCK_COMBINE"], made["FASTSOCK_POLL_US"], made["FASTSOCK_RUN"]) == ("no", "7", "1")
+    assert made["FASTSOCK_TRUST"] == f"user,0@{os.stat('/proc/self/ns/user').st_ino}"
+    assert made["PYTHONPATH"] == f"{Path(launch.LIBRARY).parent}/_startup::own"
+    made = dict(line.split("=", 1) for line in ended([launch.LAUNCHER, "--libc", "env"], **made).stdout.splitlines())
+    assert (made["PYTHONPATH"], "FASTSOCK_RUN" in made) == (":own", False)
     assert environment().keys() >= {"PATH"}

@@ -4,6 +4,11 @@
 
 #include <dlfcn.h>
 
+#ifndef __GLIBC__ /* musl has no versions, and binds nothing deeply */
+#define RTLD_DEEPBIND 0
+#define dlvsym(handle, name, version) dlsym(handle, name)
+#endif
+
 #if defined(__x86_64__)
 #define OLDEST "GLIBC_2.2.5"
 #else
@@ -39,7 +44,7 @@ static struct way plugin(int how, const char *table) {
     if (length < 0) abort();
     path[length] = 0;
     if (!(slash = strrchr(path, '/'))) abort();
-    strcpy(slash, how & RTLD_DEEPBIND ? "/deep.so" : "/plugin.so");
+    strcpy(slash, RTLD_DEEPBIND && how & RTLD_DEEPBIND ? "/deep.so" : "/plugin.so");
     void *loaded = dlopen(path, how);
     if (!loaded) puts(dlerror()), abort();
     if (getenv("WAYS_FD")) printf("constructor %s\n", (char *)dlsym(loaded, "constructed"));

@@ -16,12 +16,17 @@ PAGES = (
 )  # fmt: skip
 NATIVE = sorted(
     path
-    for room, ends in (("core", "ch"), ("interpose", "ch"), ("fastsock/_native", ("pyx", "pxd", "pxi")))
+    for room, ends in (
+        ("core", "ch"),
+        ("interpose", "ch"),
+        ("launcher", "c"),
+        ("fastsock/_native", ("pyx", "pxd", "pxi")),
+    )
     for end in ends
     for path in (ROOT / room).rglob(f"*.{end}")
 )
 SOURCE = {path: path.read_text() for path in NATIVE}
-FOLDERS = ("bench", "core", "docs", "examples", "fastsock", "interpose", "models", "research", "tests")
+FOLDERS = ("bench", "core", "docs", "examples", "fastsock", "interpose", "launcher", "models", "research", "tests")
 ROOMS = [ROOT / name for name in FOLDERS]
 PATHS = [path.relative_to(ROOT).as_posix() for room in ROOMS for path in (room, *room.rglob("*"))]
 PYTHON = [path.read_text() for path in (ROOT / "fastsock").rglob("*.py")]

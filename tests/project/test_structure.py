@@ -33,9 +33,10 @@ LONGEST = 500
 
 LAYERS = (
     {"errors", "import_hooks"},
-    {"config", "observability", "statistics"},
+    {"observability", "statistics"},
     {"_native.core"},
     {"_native.libc_front", "_native.control", "_native.transport_socket"},
+    {"config"},
     {"path_events", "launch"},
     {"_native.endpoint", "socket_class"},
     {"_native.transport"},
@@ -52,13 +53,13 @@ LAYERS = (
     {"run_report"},
     {"_startup"},
     {"tools.checks", "tools.peers"},
-    {"tools.doctor", "tools.ss", "tools.top", "tools.quickbench"},
+    {"tools.doctor", "tools.export", "tools.ss", "tools.top", "tools.quickbench"},
     {"cli", "_startup.sitecustomize"},
     {"__main__"},
 )
 """From the bottom to the top. A module imports from layers below its own only; see docs/design.md."""
 
-LEAVES = {"errors", "config", "import_hooks", "observability", "statistics"}
+LEAVES = {"errors", "import_hooks", "observability", "statistics"}
 """What every layer may use and what uses none; the native core does without even these."""
 
 

@@ -47,8 +47,10 @@ class Environment:
 
 def _below_libc(folder: Path, python: Path, settings: Mapping[str, object], told: Path) -> Path:
     """A command that starts the interpreter under the library."""
-    asked = launch.environment({}, config.Settings(**settings), None)
-    words = [f'{name}="{value}"' for name, value in asked.items()]
+    words = [
+        f'LD_PRELOAD="{launch.LIBRARY}"',
+        *(f'FASTSOCK_{name.upper()}="{value}"' for name, value in settings.items()),
+    ]
     command = folder / "python-below-libc"
     told_of = f'{config.LIBRARY_STATS}="$$:{told}/$$.json"'
     command.write_text(f'#!/bin/sh\nexport {" ".join(words)} {told_of}\nexec "{python}" "$@"\n')
