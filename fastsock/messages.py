@@ -1,4 +1,6 @@
-"""Messages between processes of one host, in shared memory: groups that processes join by name. docs/messages.md says what is guaranteed."""
+"""Messages between processes of one host, in shared memory: groups that processes join by name.
+
+docs/messages.md says what is guaranteed."""
 
 from __future__ import annotations
 

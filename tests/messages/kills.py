@@ -1,4 +1,6 @@
-"""Kills members of a group at any moment, and checks that nobody else notices: `python -m tests.messages.kills --kills 10000`.
+"""Kills members of a group at any moment, and checks that nobody else notices.
+
+`python -m tests.messages.kills --kills 10000`
 
 Writers send and lend messages of all sizes, each with one pattern. Readers check each byte, each writer's order and the
 group's, and keep some messages for a while, whose bytes must stay. All of them are killed or stopped at random, and

@@ -163,7 +163,7 @@ def test_a_held_message_keeps_its_bytes(name: str) -> None:
     with Group(name, kept=8) as group:
         group.send(b"a" * 5000)
         held = group.receive(SECONDS)
-        for i in range(100):
+        for _ in range(100):
             group.send(b"b" * 5000)
         assert bytes(held) == b"a" * 5000
         held.release()
