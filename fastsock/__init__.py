@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
     from fastsock.aio import EventLoopPolicy as EventLoopPolicy
     from fastsock.aio import new_event_loop, run
+    from fastsock.channels import AsyncChannel, Channel
     from fastsock.messages import AsyncGroup, Group, Message
     from fastsock.statistics import Metric, Path, Stats
 
 __all__ = [
+    "AsyncChannel",
     "AsyncGroup",
+    "Channel",
     "Group",
     "Message",
     "Metric",
@@ -62,6 +65,10 @@ def __getattr__(name: str) -> _Any:
         from fastsock import aio
 
         return getattr(aio, name)
+    if name in ("AsyncChannel", "Channel"):
+        from fastsock import channels
+
+        return getattr(channels, name)
     if name in ("AsyncGroup", "Group", "Message"):
         from fastsock import messages
 

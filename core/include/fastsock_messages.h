@@ -103,6 +103,9 @@ int fs_group_pending(struct fs_group *group);
 /* Returns a descriptor that is readable while there is a message, or -errno. From the first call on fs_group_take keeps it so. [any] */
 int fs_group_fd(struct fs_group *group);
 
+/* Nobody looks at the descriptor until fs_group_fd is called again: taking and sending make no system calls for it. [any] */
+void fs_group_fd_unused(struct fs_group *group);
+
 /* Returns what is known of the group and this member. [any] */
 void fs_group_get_info(struct fs_group *group, struct fs_group_info *info);
 

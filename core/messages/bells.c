@@ -144,9 +144,11 @@ void fs_bell_settle(struct fs_group *g) {
 }
 
 int fs_group_fd(struct fs_group *g) {
-    if (!fs_load_sc(&g->polls)) {
-        fs_store_sc(&g->polls, 1);
-        notify(g, g->place); /* readable until a take finds nothing */
+    if (!fs_exchange_sc(&g->polls, 1)) {
+        fs_bell_settle(g);
+        if (fs_group_pending(g)) notify(g, g->place); /* (what had been told meanwhile nobody has looked at) */
     }
     return g->bell_fd;
 }
+
+void fs_group_fd_unused(struct fs_group *g) { fs_store_sc(&g->polls, 0); }

@@ -16,6 +16,9 @@ EXISTING: int
 def trust(every: bool, own: bool, users: bytes) -> None:
     """Applies the setting `trust`: see config.Trust.parts."""
 
+def message_of(data: bytearray, sequence: int) -> Message:
+    """A message that came another way."""
+
 def inspect(socket_name: bytes) -> tuple[str, dict[str, Any]]:
     """Returns (name, state) of the group that the socket of a member belongs to, without joining. Raises OSError."""
 
@@ -90,6 +93,10 @@ class Member:
         """Leaves the group. Messages that are still lent stay valid until they are released."""
     def fileno(self) -> int:
         """A descriptor that is readable while there is a message: for select and event loops."""
+    def unwatched(self) -> None:
+        """Nobody looks at the descriptor any more, until `fileno` is called again."""
+    def members(self) -> int:
+        """How many members the group has, as far as is known: one that was killed counts until somebody needs room."""
     @property
     def lost(self) -> int:
         """Messages that this member has lost."""
@@ -102,8 +109,8 @@ class Member:
         """Lends memory for a message of `length` bytes, to be filled in a `with` statement, which sends it."""
     def pending(self) -> bool:
         """Returns true if there is a message."""
-    def take(self) -> Message | None:
-        """Returns the next message, or None. Never waits."""
+    def take(self, timeout: float | None = 0) -> Message | None:
+        """Returns the next message, or None if none comes for `timeout` seconds (None: for ever)."""
     def receive(self, timeout: float | None = None) -> Message:
         """Waits for the next message and returns it. Raises TimeoutError after `timeout` seconds."""
     def __enter__(self: _Self) -> _Self: ...

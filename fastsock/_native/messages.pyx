@@ -3,6 +3,7 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, EMSGSIZE, EPERM, EPROTO, EINVAL, EEXIST, ENOENT, EUSERS, ETIMEDOUT, EACCES, EPROTONOSUPPORT
@@ -41,6 +42,7 @@ cdef extern from "fastsock_messages.h" nogil:
     void fs_group_release(fs_group *, const fs_message *)
     int fs_group_wait(fs_group *, int what, int64_t deadline)
     int fs_group_fd(fs_group *)
+    void fs_group_fd_unused(fs_group *)
     bint fs_group_pending(fs_group *)
     void fs_group_get_info(fs_group *, fs_group_info *)
     int fs_group_inspect(const char *socket_name, fs_group_info *, char *name)
@@ -130,7 +132,7 @@ cdef class Message:
 
     cdef Member member
     cdef fs_message m
-    cdef bytes copied
+    cdef object copied
     cdef const void *data
     cdef Py_ssize_t views
     cdef bint held, over
@@ -194,7 +196,15 @@ cdef class Message:
 
     @property
     def own(self):
-        return self.m.sender == self.member.place
+        return self.member is not None and self.m.sender == self.member.place
+
+
+def message_of(bytearray data, uint64_t sequence):
+    """A message that came another way."""
+    cdef Message made = Message.__new__(Message)
+    made.m.length, made.m.sequence, made.m.sender = len(data), sequence, 1
+    made.copied, made.data = data, PyByteArray_AS_STRING(data)
+    return made
 
 
 @cython.freelist(8)
@@ -305,6 +315,18 @@ cdef class Member:
         self.check()
         return fs_group_fd(self.group)
 
+    def unwatched(self):
+        """Nobody looks at the descriptor any more, until `fileno` is called again."""
+        if not self.closed:
+            fs_group_fd_unused(self.group)
+
+    def members(self):
+        """How many members the group has, as far as is known: one that was killed counts until somebody needs room."""
+        cdef fs_group_info info
+        self.check()
+        fs_group_get_info(self.group, &info)
+        return info.members
+
     @property
     def lost(self):
         """Messages that this member has lost."""
@@ -406,8 +428,8 @@ cdef class Member:
             made.data, made.held = m.data, True
             return made
         try:
-            made.copied = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>m.length)
-            made.data = PyBytes_AS_STRING(made.copied)
+            copied = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>m.length)
+            made.copied, made.data = copied, PyBytes_AS_STRING(copied)
             if m.length < LONG_COPY:
                 memcpy(<void *>made.data, m.data, m.length)
             else:
@@ -417,20 +439,8 @@ cdef class Member:
             fs_group_release(self.group, m)
         return made
 
-    cpdef take(self):
-        """Returns the next message, or None. Never waits."""
-        cdef fs_message m
-        cdef int got
-        self.check()
-        got = fs_group_take(self.group, &m)
-        if got > 0:
-            return self.message(&m)
-        if got == 0 or got == -EAGAIN:
-            return None
-        raise failure(got)
-
-    cpdef receive(self, timeout=None):
-        """Waits for the next message and returns it. Raises TimeoutError after `timeout` seconds."""
+    cpdef take(self, timeout=0):
+        """Returns the next message, or None if none comes for `timeout` seconds (None: for ever)."""
         cdef fs_message m
         cdef int got, waited
         cdef int64_t deadline = -2
@@ -442,13 +452,22 @@ cdef class Member:
             if got < 0 and got != -EAGAIN:
                 raise failure(got)
             if deadline == -2:
+                if timeout == 0:
+                    return None
                 deadline = deadline_of(timeout)
             if deadline >= 0 and fs_now() >= deadline:
-                raise TimeoutError("no message has come")
+                return None
             with nogil:
                 waited = fs_group_wait(self.group, FS_RECEIVE, deadline)
             if waited == -EINTR:
                 PyErr_CheckSignals()
+
+    cpdef receive(self, timeout=None):
+        """Waits for the next message and returns it. Raises TimeoutError after `timeout` seconds."""
+        message = self.take(timeout)
+        if message is None:
+            raise TimeoutError("no message has come")
+        return message
 
     def __iter__(self):
         return self

@@ -19,7 +19,7 @@ from harness.pairs import SECONDS, KernelSocket, until
 
 import fastsock
 from fastsock import Group
-from fastsock._native.messages import inspect
+from fastsock.tools import groups, ss
 
 from . import kills
 
@@ -423,16 +423,14 @@ def test_what_is_left_at_the_end(name: str) -> None:
     assert name not in Path("/proc/net/unix").read_text()
 
 
-def test_others_can_look_at_a_group(name: str) -> None:
+def test_fastsock_ss_shows_groups(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with Group(name) as a, Group(name):
         a.send(b"x")
-        names = [
-            line.split()[-1][1:].encode()
-            for line in Path("/proc/net/unix").read_text().splitlines()
-            if "@fastsock/group/" in line and "/w" not in line
-        ]
-        found = dict(inspect(each) for each in names)
-        assert found[name].items() >= {"members": 2, "messages": 1, "sent": 1, "slow": "drop"}.items()
+        assert groups.query()[name].items() >= {"members": 2, "messages": 1, "sent": 1, "slow": "drop"}.items()
+        assert ss.show(None, as_json=False) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(name)]
+        assert line.split()[-6:-1] == ["drop", "2", "1", "1", "0"]
+    assert name not in groups.query()
 
 
 # ---- who may come ------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ LAYERS = (
     {"_native.core"},
     {"_native.libc_front", "_native.control", "_native.messages", "_native.transport_socket"},
     {"path_events", "launch"},
-    {"_native.endpoint", "messages", "socket_class"},
+    {"_native.endpoint", "channels", "messages", "socket_class"},
     {"_native.transport"},
     {"_native.relay_protocol"},
     {"aio.sendfile", "aio.stdlib_loop", "aio.uvloop_loop"},
@@ -49,7 +49,7 @@ LAYERS = (
     {""},  # the package itself
     {"advice", "exporters", "tools"},
     {"tools.columns", "tools.introspection"},
-    {"run_report"},
+    {"run_report", "tools.groups"},
     {"_startup"},
     {"tools.checks", "tools.peers"},
     {"tools.doctor", "tools.ss", "tools.top", "tools.quickbench"},
