@@ -23,13 +23,6 @@ from fastsock.tools import groups, ss
 
 from . import kills
 
-numbers = itertools.count()
-
-
-@pytest.fixture
-def name() -> str:
-    return f"test {os.getpid()} {next(numbers)}"
-
 
 @contextlib.contextmanager
 def child(body: Callable[[], Any], status: int | None = 0) -> Iterator[int]:
