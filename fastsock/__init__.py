@@ -18,9 +18,16 @@ if TYPE_CHECKING:
 
     from fastsock.aio import EventLoopPolicy as EventLoopPolicy
     from fastsock.aio import new_event_loop, run
+    from fastsock.channels import AsyncChannel, Channel
+    from fastsock.messages import AsyncGroup, Group, Message
     from fastsock.statistics import Metric, Path, Stats
 
 __all__ = [
+    "AsyncChannel",
+    "AsyncGroup",
+    "Channel",
+    "Group",
+    "Message",
     "Metric",
     "Path",
     "SettingError",
@@ -53,11 +60,19 @@ def stats() -> Stats:
 
 
 def __getattr__(name: str) -> _Any:
-    """Loads the asyncio layer and the records of statistics at first use: most programs need neither."""
+    """Loads the asyncio layer, messages and the records of statistics at first use: most programs need none of them."""
     if name in ("EventLoopPolicy", "new_event_loop", "run"):
         from fastsock import aio
 
         return getattr(aio, name)
+    if name in ("AsyncChannel", "Channel"):
+        from fastsock import channels
+
+        return getattr(channels, name)
+    if name in ("AsyncGroup", "Group", "Message"):
+        from fastsock import messages
+
+        return getattr(messages, name)
     if name in ("Metric", "Path", "Stats"):
         from fastsock import statistics
 

@@ -379,9 +379,10 @@ def _levels() -> str:
 
 
 def _columns_of_ss() -> str:
-    from fastsock.tools import columns, ss
+    from fastsock.tools import columns, groups, ss
 
-    return columns.explained("columns", ss.COLUMNS)
+    shown = columns.explained("columns", ss.COLUMNS), columns.explained("columns of groups", groups.COLUMNS)
+    return "\n\n".join(shown)
 
 
 def _columns_of_top() -> str:

@@ -14,7 +14,7 @@ from types import ModuleType
 if "t" in sys.abiflags:
     raise ImportError("fastsock does not support the free-threaded build of Python yet: use the build with the GIL.")
 
-MODULES = {"control", "endpoint", "libc_front", "relay_protocol", "transport", "transport_socket"}
+MODULES = {"control", "endpoint", "libc_front", "messages", "relay_protocol", "transport", "transport_socket"}
 """The modules in the shared object."""
 
 

@@ -1,4 +1,4 @@
-"""`fastsock ss`: lists the connections of all fastsock processes of this user, like ss(8)."""
+"""`fastsock ss`: lists the connections of all fastsock processes of this user, like ss(8), and groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from fastsock.tools import introspection
+from fastsock.tools import groups, introspection
 from fastsock.tools.columns import Column, left_out, lines
 
 __all__ = ["COLUMNS", "show", "table"]
@@ -58,6 +58,8 @@ def show(pids: set[int] | None, as_json: bool) -> int:
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print("\n".join(table(processes, width)))
+        if pids is None and (shown := groups.table(groups.query(), width)):
+            print("\n".join(["", *shown]))
     return int(pids is not None and not processes)
 
 

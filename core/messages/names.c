@@ -1,0 +1,159 @@
+/* How members find each other: names, and the thread that answers there.
+ *
+ * Each member listens on an abstract socket, which is named after the group and the member's place. Whoever comes there, and is trusted, is
+ * handed the group's two memfds. So a group can be joined as long as any member answers, and nobody has to take over for one that has died.
+ * A thread of the process answers for all its memberships. It has nothing else to do.
+ *
+ * Who comes asks at all 64 names. If nobody is there, it makes the group, and listens at the first name, which only one process can have.
+ * Then it asks at the others twice: a member that got the memfds from one that has died since may have come to listen behind the first look.
+ * (A new member, when it listens, looks if the one is still there that it had the memfds from; if not, it begins again. So it is seen by the
+ * second look.)
+ *
+ * A forked child shares its parent's membership, but not its thread. If the child uses the group, it has a thread of its own, which tries
+ * to get the name from time to time: it succeeds if the parent has ended.
+ *
+ * Responsible for: only trusted users get memory, and only theirs is taken; the list of this process's memberships. Never: touches
+ * messages. */
+#include "messages/group.h"
+
+#include <stdio.h>
+
+#include "control/abstract_socket.h"
+#include "control/background_thread.h"
+#include "control/fd_reaper.h"
+#include "control/trust.h"
+#include "messages/handing.h"
+#include "os/memfd.h"
+
+enum { RETRY_MS = 500 }; /* between two tries to get a name */
+
+static struct {
+    pthread_mutex_t lock;
+    struct fs_group *first;
+    int epoll; /* of the thread; -1: there is no thread in this process */
+    int installed;
+} served = {.lock = PTHREAD_MUTEX_INITIALIZER, .epoll = -1};
+
+fs_word32 fs_messages_pid;
+
+int fs_group_name(char *into, const char *key, uint32_t place, const char *what) {
+    return snprintf(into, 64, "fastsock/group/%s/%s%u", key, what, place);
+}
+
+/* ---- the thread ---------------------------------------------------------------------------------------------- */
+
+static void answer(const struct fs_group *g) {
+    int peer = fs_system.accept4(g->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (peer < 0) return;
+    uint32_t user = fs_peer_user(peer);
+    if (fs_admits(user)) fs_hand_over(peer, g->table_fd, g->arena_fd);
+    fs_reap_control(peer, fs_is_trusted(user));
+}
+
+/* Listens at the name of the membership, if nobody else does. Returns true if it does. */
+static int listen_for(struct fs_group *g) {
+    char name[64];
+    if (g->listen_fd >= 0) return 1;
+    int fd = fs_abstract_socket(SOCK_SEQPACKET, name, (size_t)fs_group_name(name, g->key, g->place, ""));
+    if (fd < 0) return 0;
+    struct epoll_event event = {.events = EPOLLIN, .data = {.fd = fd}};
+    if (fs_system.epoll_ctl(served.epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
+        fs_system.close(fd);
+        return 0;
+    }
+    g->listen_fd = fd;
+    return 1;
+}
+
+static void *serve(void *nothing) {
+    struct epoll_event event;
+    for (;;) {
+        pthread_mutex_lock(&served.lock);
+        int epoll = served.epoll, all = 1;
+        for (struct fs_group *g = served.first; g; g = g->next)
+            all &= g->listen_fd >= 0 || (g->process == fs_load_relaxed(&fs_messages_pid) && listen_for(g));
+        pthread_mutex_unlock(&served.lock);
+        int64_t nap = (int64_t)RETRY_MS * 1000000;
+        int got = fs_epoll_wait(epoll, &event, 1, all ? -1 : nap, NULL);
+        if (got < 0 && errno != EINTR) fs_short_sleep();
+        if (got <= 0) continue;
+        pthread_mutex_lock(&served.lock);
+        for (struct fs_group *g = served.first; g; g = g->next)
+            if (g->listen_fd == event.data.fd) answer(g);
+        pthread_mutex_unlock(&served.lock);
+    }
+    return nothing;
+}
+
+/* Starts the thread, with the lock. Returns 0 or -errno. */
+static int start(void) {
+    pthread_t thread;
+    if (served.epoll >= 0) return 0;
+    int epoll = fs_reserve_fd(fs_system.epoll_create1(EPOLL_CLOEXEC), 0);
+    if (epoll < 0) return epoll;
+    served.epoll = epoll;
+    int failed = fs_background_thread(&thread, serve, NULL);
+    if (failed) {
+        fs_system.close(epoll);
+        served.epoll = -1;
+        return -failed;
+    }
+    pthread_detach(thread);
+    return 0;
+}
+
+/* ---- forks ----------------------------------------------------------------------------------------------------- */
+
+static void before_fork(void) { pthread_mutex_lock(&served.lock); }
+static void in_parent(void) { pthread_mutex_unlock(&served.lock); }
+
+/* What the parent listens on is the parent's alone: nobody would answer here. */
+static void in_child(void) {
+    fs_store_relaxed(&fs_messages_pid, (uint32_t)getpid());
+    for (struct fs_group *g = served.first; g; g = g->next) {
+        if (g->listen_fd >= 0) fs_system.close(g->listen_fd);
+        g->listen_fd = -1;
+    }
+    if (served.epoll >= 0) fs_system.close(served.epoll);
+    served.epoll = -1;
+    pthread_mutex_unlock(&served.lock);
+}
+
+/* ---- members ------------------------------------------------------------------------------------------------- */
+
+int fs_serve(struct fs_group *g) {
+    pthread_mutex_lock(&served.lock);
+    if (!served.installed) served.installed = fs_system.pthread_atfork(before_fork, in_parent, in_child) == 0;
+    fs_store_relaxed(&fs_messages_pid, (uint32_t)getpid());
+    int failed = served.installed ? start() : -ENOMEM;
+    if (!failed) {
+        g->process = fs_load_relaxed(&fs_messages_pid);
+        listen_for(g); /* if another has the name yet: the thread tries again, when it is called next */
+        g->next = served.first;
+        served.first = g;
+    }
+    pthread_mutex_unlock(&served.lock);
+    return failed;
+}
+
+void fs_serve_not(struct fs_group *g) {
+    pthread_mutex_lock(&served.lock);
+    for (struct fs_group **at = &served.first; *at; at = &(*at)->next)
+        if (*at == g) {
+            *at = g->next;
+            break;
+        }
+    if (g->listen_fd >= 0) fs_system.close(g->listen_fd);
+    g->listen_fd = -1;
+    pthread_mutex_unlock(&served.lock);
+}
+
+void fs_serve_in_child(struct fs_group *g) {
+    if (__builtin_expect(g->process == fs_load_relaxed(&fs_messages_pid), 1)) return;
+    pthread_mutex_lock(&served.lock);
+    g->process = fs_load_relaxed(&fs_messages_pid);
+    for (uint32_t i = 0; i < FS_CLASSES; i++) fs_store_relaxed(&g->kept[i], 0); /* what the parent holds is the parent's */
+    fs_store_relaxed(&g->lent, 0);
+    start(); /* without a thread the group works, but nobody finds this member */
+    pthread_mutex_unlock(&served.lock);
+}

@@ -1,0 +1,1 @@
+"""Messages: groups and what they guarantee."""

@@ -1,0 +1,267 @@
+"""Channels: messages over a connected stream socket, in shared memory and as frames, on threads and on both loops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from harness.pairs import SECONDS, KernelSocket, until
+
+from fastsock import AsyncChannel, Channel, channels, new_event_loop
+
+from .test_groups import child
+
+PATHS = {"unix": (True, True), "tcp": (False, True), "frames on unix": (True, False), "frames on tcp": (False, False)}
+"""Whether the socket is a unix one, and whether the ends have memory in common."""
+
+
+def sockets(unix: bool) -> tuple[socket.socket, socket.socket]:
+    if unix:
+        return socket.socketpair()
+    with KernelSocket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        near = KernelSocket()
+        near.connect(listener.getsockname())
+        return near, listener.accept()[0]
+
+
+@pytest.fixture(params=PATHS)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, bool]:
+    unix, shared = PATHS[request.param]
+    if not shared:
+        monkeypatch.setattr(channels, "_may_share", lambda sock: False)
+    return unix, shared
+
+
+@pytest.fixture
+def pair(path: tuple[bool, bool]) -> Iterator[tuple[Channel, Channel]]:
+    near, far = map(Channel, sockets(path[0]))
+    near.settimeout(SECONDS)
+    far.settimeout(SECONDS)
+    with near, far:
+        yield near, far
+
+
+def send(channel: Channel, data: bytes, times: int, timeout: float = SECONDS) -> None:
+    for _ in range(times):
+        channel.send(data, timeout)
+
+
+def test_messages_come_whole_and_in_order(pair: tuple[Channel, Channel], path: tuple[bool, bool]) -> None:
+    near, far = pair
+    sent = [os.urandom(length) for length in (0, 1, 100, 5000, 70_000, 3_000_000, 10)]
+    for turn in range(3):
+        sender = threading.Thread(target=lambda: [near.send(data) for data in sent])
+        sender.start()
+        assert [bytes(far.receive()) for _ in sent] == sent
+        sender.join()
+        far.send(b"answer %d" % turn)
+        assert bytes(near.receive()) == b"answer %d" % turn
+    assert (near.shared, far.shared) == (path[1], path[1])
+
+
+def test_both_ends_write_at_once(pair: tuple[Channel, Channel]) -> None:
+    def write(channel: Channel) -> None:
+        for i in range(300):
+            channel.send(b"%d " % i * 1000)
+
+    writers = [threading.Thread(target=write, args=(channel,)) for channel in pair]
+    for writer in writers:
+        writer.start()
+    for i in range(300):
+        for channel in pair:
+            assert bytes(channel.receive()) == b"%d " % i * 1000
+    for writer in writers:
+        writer.join()
+
+
+def test_lent_memory(pair: tuple[Channel, Channel]) -> None:
+    near, far = pair
+    for turn in range(5):
+        with near.lend(5000) as lent:
+            memoryview(lent)[:2] = b"%02d" % turn
+        with pytest.raises(KeyError), near.lend(5000):
+            raise KeyError
+        with far.receive() as message:
+            assert (len(message), bytes(memoryview(message)[:2])) == (5000, b"%02d" % turn)
+
+
+def test_a_message_may_be_larger_than_what_is_on_its_way(path: tuple[bool, bool]) -> None:
+    near, far = (Channel(sock, size=1 << 16, max_message=8 << 20) for sock in sockets(path[0]))
+    with near, far:
+        data = os.urandom(8 << 20)
+        sender = threading.Thread(target=lambda: [near.send(data) for _ in range(20)])
+        sender.start()
+        assert all(bytes(far.receive(SECONDS)) == data for _ in range(20))
+        sender.join()
+        with pytest.raises(ValueError, match="more than max_message"):
+            near.send(bytes((8 << 20) + 1))
+
+
+def test_what_the_other_end_takes_counts(path: tuple[bool, bool]) -> None:
+    near, far = sockets(path[0])
+    with Channel(near, max_message=1 << 20) as a, Channel(far, max_message=1000) as b:
+        a.send(b"x")
+        assert bytes(b.receive(SECONDS)) == b"x"
+        with pytest.raises(ValueError, match="more than max_message"):
+            a.send(bytes(1001), SECONDS)
+
+
+def test_the_end_comes_after_the_messages(pair: tuple[Channel, Channel]) -> None:
+    near, far = pair
+    near.send(b"1")
+    assert bytes(far.receive()) == b"1"
+    for _ in range(20):
+        near.send(b"more" * 1000)
+    near.close()
+    assert [bytes(message) for message in far] == [b"more" * 1000] * 20
+    with pytest.raises(EOFError):
+        far.receive()
+    with pytest.raises(ValueError, match="closed"):
+        near.receive()
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        send(far, b"nobody reads", 3)
+
+
+def test_a_peer_that_is_killed(path: tuple[bool, bool]) -> None:
+    near, far = sockets(path[0])
+
+    def serve() -> None:
+        near.close()
+        with Channel(far) as channel:
+            for message in channel:
+                channel.send(message)
+
+    with child(serve, status=None) as process:
+        far.close()
+        with Channel(near) as channel:
+            for i in range(10):
+                channel.send(b"%d" % i * 3000)
+                assert bytes(channel.receive(SECONDS)) == b"%d" % i * 3000
+            os.kill(process, signal.SIGKILL)
+            with pytest.raises((EOFError, ConnectionResetError)):
+                channel.receive(SECONDS)
+            with pytest.raises((BrokenPipeError, ConnectionResetError)):
+                send(channel, bytes(3000), 2000)
+
+
+def test_a_reader_that_does_not_read(pair: tuple[Channel, Channel], path: tuple[bool, bool]) -> None:
+    """Of frames a part has been sent by then, so the channel is of no use any more."""
+    near, far = pair
+    near.send(b"x")
+    far.receive()
+    far.send(b"x")
+    near.receive()
+    with pytest.raises(TimeoutError):
+        send(near, bytes(1 << 20), 1000, timeout=0.05)
+    with pytest.raises(TimeoutError if path[1] else ValueError):
+        near.receive(0.01)
+
+
+# ---- peers that are not what they seem ---------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def stranger(sent: bytes) -> Iterator[Channel]:
+    near, far = socket.socketpair()
+    with far, Channel(near) as channel:
+        far.sendall(sent)
+        yield channel
+
+
+GREETING = channels.GREETING.pack(channels.MAGIC, bytes(16), os.geteuid(), 0, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost:8080\r\n\r\n", "no fastsock.Channel"),
+        (GREETING + struct.pack("<QQ", 0, 1 << 40), "no channel sends"),
+        (GREETING + struct.pack("<QQ", 77, 0), "no channel sends"),
+        (GREETING + struct.pack("<QQ", 1, 5), "no channel sends"),
+        (GREETING + struct.pack("<QQ", 3, 0), "no channel sends"),
+    ],
+)
+def test_a_peer_that_is_no_channel(sent: bytes, words: str) -> None:
+    with stranger(sent) as channel:
+        with pytest.raises(ConnectionAbortedError, match=words):
+            channel.receive(SECONDS)
+        with pytest.raises(ValueError, match="closed"):
+            channel.send(b"x")
+
+
+def test_a_group_that_is_not_there_means_frames() -> None:
+    greeting = channels.GREETING.pack(channels.MAGIC, os.urandom(16), os.geteuid(), 1, 1 << 20)
+    with stranger(greeting + struct.pack("<QQ", 2, 0) + struct.pack("<QQ", 0, 3) + b"abc") as channel:
+        assert bytes(channel.receive(SECONDS)) == b"abc"
+        assert not channel.shared
+
+
+# ---- asyncio -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_channels_of_asyncio(loop: str, path: tuple[bool, bool]) -> None:
+    async def body() -> None:
+        near, far = map(AsyncChannel, sockets(path[0]))
+
+        async def serve() -> None:
+            async for message in far:
+                await far.send(message)
+
+        async with near, far:
+            server = asyncio.create_task(serve())
+            for i in range(100):
+                data = b"%d" % i * (i * i)
+                if i % 2:
+                    await near.send(data)
+                else:
+                    async with near.lend(len(data)) as lent:
+                        memoryview(lent)[:] = data
+                assert bytes(await near.receive()) == data
+            assert near.shared == path[1]
+            with pytest.raises(KeyError):
+                async with near.lend(10):
+                    raise KeyError
+            burst = [asyncio.create_task(near.send(b"%d" % i)) for i in range(1000)]
+            assert [bytes(await near.receive()) for _ in range(1000)] == [b"%d" % i for i in range(1000)]
+            await asyncio.gather(*burst)
+            near.close()
+            await server
+            with pytest.raises(EOFError):
+                await far.receive()
+
+    run(loop, body)
+
+
+def run(loop: str, body: Callable[[], Any]) -> None:
+    made = new_event_loop(loop)
+    try:
+        made.run_until_complete(asyncio.wait_for(body(), 2 * SECONDS))
+    finally:
+        made.close()
+
+
+def test_a_closed_channel_leaves_nothing() -> None:
+    near, far = map(Channel, socket.socketpair())
+    near.send(b"x")
+    far.receive(SECONDS)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        a, b = map(Channel, socket.socketpair())
+        a.send(b"x")
+        assert bytes(b.receive(SECONDS)) == b"x"
+        a.close()
+        b.close()
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before, "their descriptors are closed")
+    near.close()
+    far.close()
