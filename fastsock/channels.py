@@ -20,7 +20,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from fastsock import config
-from fastsock._native.messages import EXISTING, NEW, Lent, Member, Message, message_of, trust
+from fastsock._native.messages import EXISTING, NEW, Lent, Member, Message, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined]
@@ -63,7 +63,7 @@ class _Ends:
         self.expect(GREETING.size)
         token = os.urandom(16)
         if _may_share(sock):
-            trust(*config.active().trust.parts())
+            config.active().given.apply_trust()
             try:
                 self.out = _join(token, os.geteuid(), NEW, False, size, max_message, copy)
             except OSError:

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from fastsock import config
-from fastsock._native.messages import ANY, Lent, Member, Message, trust
+from fastsock._native.messages import ANY, Lent, Member, Message
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined]
@@ -52,7 +52,7 @@ class Group(Member):
             if not low <= value <= high:
                 raise ValueError(f"{what} is {value}, but must be {low} to {high}")
         self.name = name
-        trust(*config.active().trust.parts())
+        config.active().given.apply_trust()
         user = os.geteuid() if owner is None else owner
         self._join(name.encode(), user, ANY, reads, slow == "block", kept, size, max_message, copy)
 

@@ -42,6 +42,12 @@ cdef extern from *:
 cdef extern from "fastsock.h" nogil:
     const int64_t FS_VIOLATED
     enum: FS_REASON_ENDING, FS_REASON_DETACHED, FS_REASON_RESOURCES, FS_REASONS
+    struct fs_trust:
+        bint any "any"
+        bint self "self"
+        int count
+        const uint32_t *users
+    void fs_set_trust(const fs_trust *)
     const char *fs_reason_name(int reason)
     const char *fs_reason_text(int reason)
     int64_t fs_count_paths(int reason)
@@ -245,7 +251,8 @@ cdef extern from "settings.h" nogil:
     struct fs_list:
         void *items
         int count
-        bint any
+        bint any "any"
+        bint self "self"
     struct fs_settings:
         fs_list trust
     struct fs_port_range:

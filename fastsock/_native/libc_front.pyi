@@ -19,6 +19,9 @@ def unknown(variable: bytes) -> str | None:
 class Given:
     """All settings, as the core takes them."""
 
+    def apply_trust(self) -> None:
+        """Applies the setting `trust` alone, for groups and channels, which need no `install`."""
+
 def read_settings(texts: dict[str, bytes]) -> tuple[Given, dict[str, Any]]:
     """Reads the given values, and defaults for all others: {name: text as of a variable}. Returns what `install` takes, and
     the values by name: of networks (16 bytes, prefix length), of users their numbers as text. Raises ValueError with

@@ -64,6 +64,14 @@ cdef class Given:
         if not self.used:
             fs_settings_free(&self.settings)
 
+    def apply_trust(self):
+        """Applies the setting `trust` alone, for groups and channels, which need no `install`."""
+        cdef fs_list *it = &self.settings.trust
+        cdef fs_trust trust
+        trust.any, trust.self, trust.count, trust.users = it.any, it.self, it.count, <const uint32_t *>it.items
+        self.used = True
+        fs_set_trust(&trust)
+
     cdef object value(self, const fs_setting *it):
         cdef void *place = <char *>&self.settings + it.at
         cdef fs_list *found = <fs_list *>place

@@ -13,8 +13,6 @@ NEW: int
 EXISTING: int
 """How a group is joined."""
 
-def trust(every: bool, own: bool, users: bytes) -> None:
-    """Applies the setting `trust`: see config.Trust.parts."""
 
 def message_of(data: bytearray, sequence: int) -> Message:
     """A message that came another way."""

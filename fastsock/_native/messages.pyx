@@ -49,12 +49,6 @@ cdef extern from "fastsock_messages.h" nogil:
 
 cdef extern from "fastsock.h" nogil:
     int64_t fs_now()
-    struct fs_trust:
-        int any "any"
-        int self "self"
-        int count
-        const uint32_t *users
-    void fs_set_trust(const fs_trust *)
 
 ANY, NEW, EXISTING = range(3)
 """How a group is joined."""
@@ -93,14 +87,6 @@ cdef int64_t deadline_of(object timeout) except? -2:
     if not seconds >= 0:
         raise ValueError("a timeout cannot be negative")
     return fs_now() + <int64_t>(min(seconds, 1e9) * 1e9)
-
-
-def trust(bint every, bint own, bytes users):
-    """Applies the setting `trust`: see config.Trust.parts."""
-    cdef fs_trust given
-    given.any, given.self, given.count = every, own, len(users) // 4
-    given.users = <const uint32_t *>PyBytes_AS_STRING(users)
-    fs_set_trust(&given)
 
 
 cdef dict info_of(fs_group_info *info):

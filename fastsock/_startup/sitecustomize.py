@@ -49,10 +49,8 @@ def serve_by_library():
 
         library = ctypes.CDLL(os.path.join(os.path.dirname(HERE), "libfastsock.so"))
         library.fs_libc_run.restype = ctypes.c_char_p
-        statistics = os.environ.pop("FASTSOCK_RUN_STATS", None)
-        if statistics is not None and not isinstance(statistics, bytes):
-            statistics = statistics.encode()
-        why = library.fs_libc_run(statistics)
+        file = os.environ.pop("FASTSOCK_RUN_STATS", None)
+        why = library.fs_libc_run(file if file is None or isinstance(file, bytes) else file.encode())
     except Exception as error:
         why = str(error).encode()
     if why is not None and sys.stderr is not None:
