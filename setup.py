@@ -39,9 +39,9 @@ HEADERS = [
 READ = [*HEADERS, *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
 # A turn to send is no turn to receive (core/ring/ring.h): who passes the wrong one gets no extension.
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function"]
-FLAGS += [f"-ffile-prefix-map={Path.cwd()}=."]
 FLAGS += ["-Werror=incompatible-pointer-types"]
 # A thread of the program, or its signal handler, may have a small stack. (A sanitizer takes more.)
+HERE = f"-ffile-prefix-map={Path.cwd()}=."
 FRAMES = ["-Werror=frame-larger-than=512"] if "-fsanitize" not in os.environ.get("CFLAGS", "") else []
 DEBUG = ["-DFS_DEBUG", "-UNDEBUG"]
 # Python's own flags ask for all debug information, two thirds of the file. For a traceback lines suffice; who wants
@@ -78,7 +78,7 @@ class BuildInParallel(build_ext):
             made = Path(self.get_ext_fullpath(ext.name))
             musl = "musl" in ext.name
             script = "interpose/compile" if ext.name.endswith(OF_MUSL) else "launcher/compile"
-            words = [script, f"{self.build_temp}/{ext.name}", "-s", f"-ffile-prefix-map={Path.cwd()}=."]
+            words = [script, f"{self.build_temp}/{ext.name}", "-s", HERE]
             if musl and script == "launcher/compile":
                 words.append("-static")
             subprocess.check_call(words, env={**os.environ, **({"CC": "musl-gcc"} if musl else {})})
@@ -101,7 +101,7 @@ class BuildInParallel(build_ext):
 
 
 def flags() -> list[str]:
-    return [*FLAGS, *LINES, f'-DFS_BUILD="{build_of()}"', *(DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else [])]
+    return [*FLAGS, HERE, *LINES, f'-DFS_BUILD="{build_of()}"', *(DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else [])]
 
 
 def native() -> Extension:
