@@ -101,7 +101,13 @@ class BuildInParallel(build_ext):
 
 
 def flags() -> list[str]:
-    return [*FLAGS, HERE, *LINES, f'-DFS_BUILD="{build_of()}"', *(DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else [])]
+    return [
+        *FLAGS,
+        HERE,
+        *LINES,
+        f'-DFS_BUILD="{build_of()}"',
+        *(DEBUG if os.environ.get("FASTSOCK_DEBUG") == "1" else []),
+    ]
 
 
 def native() -> Extension:
