@@ -129,10 +129,7 @@ class Stats:
                 "fastsock.polls",
                 "{wait}",
                 "Waits that polled, by success of the polling",
-                (
-                    ({"fastsock.poll": "paid"}, self.polls_paid),
-                    ({"fastsock.poll": "unpaid"}, self.polls_unpaid),
-                ),
+                (({"fastsock.poll": "paid"}, self.polls_paid), ({"fastsock.poll": "unpaid"}, self.polls_unpaid)),
             ),
             Metric("fastsock.poll.duration", "s", "Time spent polling", (({}, self.poll_ns / 1e9),)),
             Metric(

@@ -120,10 +120,7 @@ def names() -> Findings:
     name = b"\0fastsock/doctor/" + os.urandom(8).hex().encode()
     kind = stdlib.SOCK_SEQPACKET | stdlib.SOCK_CLOEXEC
     try:
-        with (
-            _socket(stdlib.AF_UNIX, kind) as listener,
-            _socket(stdlib.AF_UNIX, kind) as client,
-        ):
+        with _socket(stdlib.AF_UNIX, kind) as listener, _socket(stdlib.AF_UNIX, kind) as client:
             listener.bind(name)
             listener.listen(1)
             client.connect(name)
