@@ -8,6 +8,7 @@
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "control/control_thread.h"
+#include "control/fd_reaper.h"
 #include "control/introspection.h"
 #include "control/trust.h"
 #include "events/spin_budget.h"
@@ -66,7 +67,8 @@ int fs_begin(const struct fs_front_end *front) {
                                                  front->before_sleep, front->after_sleep, front->is_interrupted};
         fs_pollers_begin();
     }
-    return fs_atfork_install(count_child);
+    int failed = fs_reaper_begin();
+    return failed ? failed : fs_atfork_install(count_child);
 }
 
 void fs_end(void) {
@@ -134,7 +136,7 @@ static void inherit(struct fs_connection *c, void *with) {
 }
 
 void fs_fork_in_child(int bare) {
-    if (bare) fs_after_fork_in_child();
+    if (bare) fs_reaper_in_child(), fs_after_fork_in_child();
     become_process();
     fs_expect_fork(0);
     under_way = 0;

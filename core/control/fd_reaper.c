@@ -78,9 +78,8 @@ static void *drop_all(void *nothing) {
     return nothing;
 }
 
-/* For a forked child, before anything else of ours: the thread is the parent's. Queued descriptors stay open here, since the thread may be
- * closing them while the child is created. */
-static void forget_queue(void) {
+/* Queued descriptors stay open in the child, since the thread may be closing them while it is created. */
+void fs_reaper_in_child(void) {
     for (int i = 0; i < QUEUE; i++)
         if (fs_load_relaxed(&queue[i])) fs_store_relaxed(&queue[i], 0);
     fs_store_relaxed(&pending, 0);
@@ -88,16 +87,18 @@ static void forget_queue(void) {
     fs_store_relaxed(&message.stage, IDLE);
 }
 
-/* (If two threads install the fork handler, it runs twice.) */
+/* pthread_atfork(3) waits for a fork that is under way, where a C library holds its list while handlers run (musl, glibc before 2.36), and
+ * these wait for the host lock: so the handler is installed at the beginning, and not with the thread. */
+int fs_reaper_begin(void) {
+    static int begun;
+    int failed = begun ? 0 : fs_system.pthread_atfork(NULL, NULL, fs_reaper_in_child);
+    begun |= !failed;
+    return failed;
+}
+
 static void start_thread(void) {
-    static fs_word32 watched; /* relaxed: nothing else depends on it */
     pthread_t started;
-    int failed = fs_load_relaxed(&watched) ? 0 : fs_system.pthread_atfork(NULL, NULL, forget_queue);
-    if (!failed) {
-        fs_store_relaxed(&watched, 1);
-        failed = fs_background_thread(&started, drop_all, NULL);
-    }
-    if (failed) fs_store_sc(&unstarted, 1);
+    if (fs_background_thread(&started, drop_all, NULL)) fs_store_sc(&unstarted, 1);
     else pthread_detach(started);
 }
 

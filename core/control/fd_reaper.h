@@ -11,6 +11,12 @@
 
 enum { FS_REAPER_ROOM = 16 };
 
+/* Installs the handler of forks, once. Returns 0 or pthread_atfork's errno. */
+int fs_reaper_begin(void);
+
+/* That handler, for a child of a fork that runs none: before anything else of ours, since the thread is the parent's. */
+void fs_reaper_in_child(void);
+
 /* Returns true if more may be received from an untrusted user. Tries again to start the thread if that failed before. */
 int fs_reaper_has_room(void);
 

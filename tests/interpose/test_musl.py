@@ -38,7 +38,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 UNFIT = {
     "last_words": "it has a plugin of its own",
     "refusals": "musl's dup3 takes flags that the kernel refuses, and the library's refuses them",
-    "forking_threads": "threads that fork at the same time wait for ever (docs/interpose.md)",
 }
 
 

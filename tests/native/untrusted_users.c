@@ -569,6 +569,7 @@ int main(int count, char **arguments) {
     alarm(MOST_SECONDS * 2);
     signal(SIGPIPE, SIG_IGN);
     real = fs_system;
+    check(fs_reaper_begin() == 0, "forks are not watched");
     fs_system.pthread_create = create_in_role;
     fs_system.recvmsg = held_recvmsg;
     fs_system.futex = held_futex;

@@ -124,7 +124,7 @@ static void run_fork(void) {
     step("a fork");
     fs_store_sc(&children, 0);
     check(pthread_atfork(NULL, set_errno, NULL) == 0, "no handler");
-    if (!goes_on(-fs_atfork_install(count_child))) return;
+    if (!goes_on(-fs_reaper_begin()) || !goes_on(-fs_atfork_install(count_child))) return;
     fs_expect_fork(1);
     pid_t child = fork();
     if (child == 0) end_at_once(0);
