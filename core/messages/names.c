@@ -77,6 +77,10 @@ static void *serve(void *nothing) {
         int got = fs_epoll_wait(epoll, &event, 1, all ? -1 : nap, NULL);
         if (got < 0 && errno != EINTR) fs_short_sleep();
         if (got <= 0) continue;
+        if (!fs_reaper_has_room()) { /* who comes waits: closing what strangers bring could block this thread */
+            fs_short_sleep();
+            continue;
+        }
         pthread_mutex_lock(&served.lock);
         for (struct fs_group *g = served.first; g; g = g->next)
             if (g->listen_fd == event.data.fd) answer(g);

@@ -1,4 +1,4 @@
-/* What the programs share whose scenarios fail by place: waiting.c, others.c and instances.c. A run is a process, and does its scenario with the
+/* What the programs share whose scenarios fail by place: waiting.c, others.c, polling.c and messages.c. A run is a process, and does its scenario with the
  * failure and once more without. Nothing hangs; a byte that was sent comes, or somebody is told of an error; and afterwards no
  * descriptor, no allocation and no mapping is missing.
  *
@@ -153,6 +153,7 @@ static int is_spared(int variant, int where, int call, int error) {
 }
 
 static void run_scenario(int which) {
+    lost = 0;
     armed = 1;
     scenarios[which].run();
     armed = 0;

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CORE, NATIVE = ROOT / "core", ROOT / "tests" / "native"
-PROGRAMS = ["failures", "search", "waiting", "others", "polling"]
+PROGRAMS = ["failures", "search", "waiting", "others", "polling", "messages"]
 COMPILER = shlex.split(os.environ.get("CC", "gcc"))
 CALL = re.compile(r"\bfs_system\.(?!free\b)([a-z_0-9]+)\b(?! = )")  # (not where the calls are set)
 Place = tuple[str, int, str]  # file, line, call
