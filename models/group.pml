@@ -1,8 +1,8 @@
 /* The order of a group's messages: writers claim blocks, publish and make room, readers hold and take, members join, leave and die
  * (core/messages/order.c, members.c, join.c).
  *
- * Theory. A message exists from one swap on, of its number and its block into the slot of that number. Messages before `tail` are no more. A
- * reader sets its bit in the block's holders, and then looks at `tail`; a writer counts `tail` up, and then looks at the holders. A writer
+ * Theory. A message exists from one swap on, of its number and its block into the slot of that number. Messages before `tail` are no more.
+ * A reader sets its bit in the block's holders, and then looks at `tail`; a writer counts `tail` up, and then looks at the holders. A writer
  * notes the number in the block before the swap, so that who cleans up for a dead one can see whether the block has become a message.
  *
  * Checked: who has taken a message finds in its block, until it gives it back, what was published at that number: so all readers see one
@@ -34,10 +34,14 @@
 #ifndef POSTS
 #define POSTS 2
 #endif
+#ifndef LAST_POSTS /* the last writer's */
+#define LAST_POSTS 1
+#endif
 #define WRITERS 2
 #define SLOTS 2
 #define MEMBERS (READERS + WRITERS) /* readers come first */
 #define MOST (WRITERS * POSTS)
+#define posts_of(who) (who == MEMBERS - 1 -> LAST_POSTS : POSTS)
 
 #define FREE 0
 #define CLAIMED(who) (1 + (who))
@@ -108,18 +112,14 @@ inline advance_tail() {
 #else
     to = NOTHING;
 #endif
-    i = 0;
     do
-    :: i < READERS ->
+    :: atomic { i < READERS && joined[i] ->
         if
-        :: joined[i] ->
-            if
-            :: cursor[i] < to -> to = cursor[i]
-            :: else
-            fi
+        :: cursor[i] < to -> to = cursor[i]
         :: else
         fi;
-        i++
+        i++ }
+    :: atomic { i < READERS && !joined[i] -> i++ }
     :: else -> break
     od;
 #ifdef HEAD_LAST
@@ -128,9 +128,11 @@ inline advance_tail() {
     :: else
     fi;
 #endif
-    raise_tail(to);
-    to = 0;
-    i = 0
+    atomic {
+        raise_tail(to);
+        to = 0;
+        i = 0
+    }
 }
 
 /* claim: `mine` is the block, or NOTHING */
@@ -160,29 +162,23 @@ inline claim(b) {
 
 /* What a member has is given back (clean); only one process does it: the kernel's lock. */
 inline clean(who) {
-    k = 0;
     do
-    :: k < BLOCKS ->
+    :: atomic { k < BLOCKS ->
         if
         :: who < READERS -> holders[k] = holders[k] & ~(1 << who)
-        :: else ->
+        :: who >= READERS && state[k] == CLAIMED(who) ->
             if
-            :: state[k] == CLAIMED(who) ->
-                atomic {
-                    if
 #ifdef BLIND_CLEANER
-                    :: state[k] = FREE
+            :: state[k] = FREE
 #else
-                    :: slot[noted[k] % SLOTS].number == noted[k] + SLOTS && slot[noted[k] % SLOTS].block == k ->
-                        state[k] = MESSAGE(noted[k])
-                    :: else -> state[k] = FREE
+            :: slot[noted[k] % SLOTS].number == noted[k] + SLOTS && slot[noted[k] % SLOTS].block == k ->
+                state[k] = MESSAGE(noted[k])
+            :: else -> state[k] = FREE
 #endif
-                    fi
-                }
-            :: else
             fi
+        :: else
         fi;
-        k++
+        k++ }
     :: else -> break
     od;
     k = 0;
@@ -194,19 +190,19 @@ inline clean(who) {
 
 /* fs_sweep */
 inline sweep() {
-#ifndef NO_SWEEP
     j = 0;
     do
+#ifndef NO_SWEEP
     :: j < MEMBERS ->
         if
         :: atomic { dead[j] && !cleaned[j] -> cleaned[j] = true }; clean(j)
         :: else
         fi;
         j++
+#endif
     :: else -> break
     od;
     j = 0
-#endif
 }
 
 /* claim_of: any block, as the search may begin anywhere; for want of a free one a message gives way that nobody holds. */
@@ -218,11 +214,13 @@ inline reserve() {
 #ifdef BLOCK
         advance_tail();
 #endif
-        b = 0;
-        do
-        :: b < BLOCKS - 1 -> b++
-        :: break
-        od;
+        atomic {
+            b = 0;
+            do
+            :: b < BLOCKS - 1 -> b++
+            :: break
+            od
+        };
         claim(b);
 #ifndef BLOCK
         if
@@ -298,7 +296,7 @@ proctype writer(byte me) {
     byte mine = NOTHING, sent, seen, b, oldest, number, there, old, to, i, j, k;
     {
         do
-        :: sent < POSTS ->
+        :: sent < posts_of(me) ->
             reserve();
             bytes[mine] = 0;              /* in the middle of writing */
             bytes[mine] = 1 + me * POSTS + sent;
@@ -414,11 +412,13 @@ init {
 
 #ifdef DEATH
 active proctype killer() {
-    byte who;
-    do
-    :: who < MEMBERS - 1 -> who++
-    :: dead[who] = true -> break
-    :: break
-    od
+    if
+    :: dead[0] = true
+    :: dead[1] = true
+    :: dead[2] = true
+#if READERS == 2
+    :: dead[3] = true
+#endif
+    fi
 }
 #endif

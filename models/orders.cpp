@@ -11,6 +11,8 @@
  *     watched  a sleeper and the end of the watch: fs_watch_stop, fs_is_watched
  *     set      the owner of an event set and a posting process: core/events/event_set.c, fs_mark_ready in event_set.h
  *     over     the owner gives up a page, and a process posts there: fs_retire_page, fs_remote_set_notify
+ *     hold     a reader holds a message of a group, and a writer wants its block: core/messages/order.c
+ *     bell     a member of a group sleeps, and a writer publishes: core/messages/bells.c
  *
  * Built by models/run, with -DTEST=sleeper. Negative controls (-D), each a step that is weaker, or at another place, than in the core:
  *     sleeper  COMMIT=release, LOOK=acquire, ARM=acq_rel, READY=acquire: any of the two writes and two looks;
@@ -19,20 +21,23 @@
  *     watched  PRESENT_BEHIND: the wakeups before the word; COUNTED_BEHIND, SLEEPERS=acquire
  *     set      SUMMARY=acq_rel, LOOK=acquire at the poster; ASLEEP=release, READY=acquire at the owner; SUMMARY_FIRST
  *     over     SUMMARY=acq_rel, LOOK=acquire, OVER=release, READY=relaxed
+ *     hold     HOLD=acq_rel, LOOK=acquire at the reader; RAISE=acq_rel, READY=acquire at the writer; LOOK_FIRST: the reader looks, then holds
+ *     bell     COMMIT=acq_rel, LOOK=acquire, ARM=acq_rel, READY=acquire; READ_LATE; TOLD_NEWEST: a waker says that it has woken
+ *              who came since
  */
 #include <relacy/relacy.hpp>
 
 #ifndef COMMIT
-#define COMMIT seq_cst /* fs_post: the commit word */
+#define COMMIT seq_cst /* fs_post: the commit word; fs_group_publish: the slot */
 #endif
 #ifndef LOOK
-#define LOOK seq_cst /* fs_peer_doorbell; fs_mark_ready: asleep; fs_remote_set_notify: over */
+#define LOOK seq_cst /* fs_peer_doorbell; fs_mark_ready: asleep; fs_remote_set_notify: over; take: tail; is_armed */
 #endif
 #ifndef ARM
-#define ARM seq_cst /* fs_arm_receiver: ASLEEP */
+#define ARM seq_cst /* fs_arm_receiver: ASLEEP; fs_group_wait: armed */
 #endif
 #ifndef READY
-#define READY seq_cst /* fs_has_descriptor; is_hinted, take_hints */
+#define READY seq_cst /* fs_has_descriptor; is_hinted, take_hints; claim: holders; fs_group_pending */
 #endif
 #ifndef READ
 #define READ seq_cst /* fs_futex_load */
@@ -51,6 +56,12 @@
 #endif
 #ifndef OVER
 #define OVER seq_cst /* fs_retire_page */
+#endif
+#ifndef HOLD
+#define HOLD seq_cst /* take: the bit */
+#endif
+#ifndef RAISE
+#define RAISE seq_cst /* raise_tail */
 #endif
 #define ORDER(name) ORDER_(name)
 #define ORDER_(name) rl::mo_##name
@@ -265,6 +276,74 @@ struct over : rl::test_suite<over, 2> {
         if (summary.load(ORDER(READY), $) && summary.exchange(0, rl::mo_seq_cst, $)) taken = ready.exchange(0, rl::mo_seq_cst, $);
     }
     void after() { RL_ASSERT(taken || told_otherwise); }
+};
+
+struct hold : rl::test_suite<hold, 2> {
+    word holders, tail, bytes;
+    void before() {
+        holders.store(0, rl::mo_relaxed, $);
+        tail.store(0, rl::mo_relaxed, $);
+        bytes.store(0, rl::mo_relaxed, $);
+    }
+    void thread(unsigned me) {
+        unsigned at = 0;
+        if (me == 0) { /* take, fs_group_release */
+#ifdef LOOK_FIRST
+            unsigned gone = tail.load(rl::mo_seq_cst, $);
+            holders.fetch_or(1, rl::mo_seq_cst, $);
+#else
+            holders.fetch_or(1, ORDER(HOLD), $);
+            unsigned gone = tail.load(ORDER(LOOK), $);
+#endif
+            if (!gone) RL_ASSERT(bytes.load(rl::mo_relaxed, $) == 0);
+            holders.fetch_and(~1u, rl::mo_seq_cst, $);
+            return;
+        }
+        tail.compare_exchange_strong(at, 1, ORDER(RAISE), $); /* raise_tail, claim, and the next message's bytes */
+        if (holders.load(ORDER(READY), $) == 0) bytes.store(1, rl::mo_relaxed, $);
+    }
+};
+
+struct bell : rl::test_suite<bell, 2> {
+    word head, armed, told;
+    futex f;
+    void before() {
+        head.store(0, rl::mo_relaxed, $);
+        armed.store(0, rl::mo_relaxed, $);
+        told.store(0, rl::mo_relaxed, $);
+        f.begin();
+    }
+    void ring() {
+        unsigned sleepers = armed.load(ORDER(LOOK), $);
+        if (sleepers == told.load(rl::mo_seq_cst, $)) return;
+        f.ring();
+#ifdef TOLD_NEWEST
+        sleepers = armed.load(rl::mo_seq_cst, $);
+#endif
+        told.store(sleepers, rl::mo_seq_cst, $);
+    }
+    void thread(unsigned me) {
+        if (me == 0) { /* fs_group_publish, fs_wake_readers */
+            for (unsigned number = 0; number < 2; number++) {
+                unsigned before = number;
+                head.compare_exchange_strong(before, number + 1, ORDER(COMMIT), $);
+                ring();
+            }
+            return;
+        }
+        armed.fetch_add(1, ORDER(ARM), $); /* fs_group_wait: once it need not sleep */
+        unsigned taken = head.load(ORDER(READY), $);
+#ifndef READ_LATE
+        unsigned heard = f.read();
+#endif
+        armed.fetch_add(1, ORDER(ARM), $);
+        unsigned there = head.load(ORDER(READY), $);
+#ifdef READ_LATE
+        unsigned heard = f.read();
+#endif
+        if (taken < 2 && there == taken) f.sleep_on(heard);
+    }
+    void after() { RL_ASSERT(!f.sleeps); }
 };
 
 int main() {
