@@ -182,6 +182,7 @@ int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, i
     w.began = w.now = fs_now();
     w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
     int failed = wait_for_events(&w, timeout);
+    if (!w.told.count) fs_spun_in_vain(&w.spun); /* its time was over before it slept */
     pass_on(&w);
     fs_leave_wait(p);
     return w.told.count ? w.told.count : failed;

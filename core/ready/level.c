@@ -8,9 +8,13 @@
 #include "conn/fallback.h"
 #include "conn/receive.h"
 
-/* poll's names are epoll's, but for the types. */
+/* poll's names are epoll's, but for the types. A kernel that resets a connection stores the error first and the end behind it, and wakes who sleeps
+ * behind both. The ring may have told of the end before: who looks between the two asks once more. */
 static uint32_t ask_kernel(struct fs_connection *c) {
-    return (unsigned short)fs_poll_events_now(fs_fd(c), POLLIN | POLLOUT | POLLPRI | POLLRDHUP | POLLRDBAND);
+    uint32_t found = 0;
+    for (int asked = 0; asked < 2 && (!asked || (found & (EPOLLERR | EPOLLHUP)) == EPOLLERR); asked++)
+        found = (unsigned short)fs_poll_events_now(fs_fd(c), POLLIN | POLLOUT | POLLPRI | POLLRDHUP | POLLRDBAND);
+    return found;
 }
 
 /* A FIN in the ring is what the kernel's FIN says behind it: one event, as in the kernel. It comes behind all bytes: who is told of it, and

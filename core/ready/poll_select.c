@@ -266,6 +266,7 @@ int fs_poller_poll(struct fs_poller *p, struct pollfd *fds, struct fs_pollable *
     for (; joined < count && !failed; joined++)
         if (its[joined] && !(w.named[joined] = join(p, its[joined], fds[joined].fd))) failed = -ENOMEM;
     if (!failed) failed = wait_for_events(&w, timeout);
+    if (failed <= 0) fs_spun_in_vain(&w.spun); /* its time was over before it slept */
     note(p, &p->busy, 0);
     for (nfds_t i = 0; i < joined; i++)
         if (its[i] && w.named[i]) part(p, its[i], w.named[i]);

@@ -31,14 +31,18 @@ def in_one_process(words: list[str], cells: list[str], variables: dict[str, str]
     return dict(line.split(": ", 1) for line in done.stdout.splitlines())
 
 
-def told(cells: list[str], stats: Path) -> tuple[Told, Told]:
-    """On kernel TCP, and on the ring."""
+def told(cells: list[str], folder: Path) -> tuple[Told, Told]:
+    """On kernel TCP, and on the ring, whose processes leave their statistics in the folder."""
     parts = [part for at in range(AT_A_TIME) if (part := cells[at::AT_A_TIME])]
-    moved = [*RUN, "--stats", str(stats), sys.executable]
     both: tuple[Told, Told] = {}, {}
+
+    def moved(number: int) -> list[str]:
+        return [*RUN, "--stats", str(folder / f"{number}.json"), sys.executable]
+
     with ThreadPoolExecutor(2 * AT_A_TIME) as threads:
         plain = [threads.submit(in_one_process, [sys.executable], part, {}) for part in parts]
-        ring = [threads.submit(in_one_process, moved, part, {"FASTSOCK_MOVE_AFTER": "0"}) for part in parts]
+        at_once = {"FASTSOCK_MOVE_AFTER": "0"}
+        ring = [threads.submit(in_one_process, moved(n), part, at_once) for n, part in enumerate(parts)]
         for lines, runs in zip(both, (plain, ring), strict=True):
             for run in runs:
                 lines.update(run.result())
@@ -60,9 +64,9 @@ def test_an_end_is_told_as_on_kernel_tcp(aborted: bool, tmp_path: Path) -> None:
     expected: dict[str, set[str]] = {cell: set() for cell in left}
     ring: Told = {}
     for turn in range(TURNS):
-        stats = tmp_path / f"{turn}.json"
-        plain, ring = told(left, stats)
-        assert json.loads(stats.read_text())["connections_ring"] > 0
+        plain, ring = told(left, tmp_path)
+        if not turn:  # (of the few that are left later each may stay on kernel TCP on a busy machine)
+            assert all(json.loads(stats.read_text())["connections_ring"] for stats in tmp_path.iterdir())
         for cell in left:
             expected[cell].add(plain[cell])
         left = [cell for cell in left if ring[cell] not in expected[cell]]
