@@ -2,7 +2,7 @@
  * (core/messages/order.c, members.c, join.c).
  *
  * Theory. A message exists from one swap on, of its number and its block into the slot of that number. Messages before `tail` are no more.
- * A reader sets its bit in the block's holders, and then looks at `tail`; a writer counts `tail` up, and then looks at the holders. A writer
+ * A reader sets its bit in the block's holders, and then looks at `tail`; a writer counts `tail` up, and then looks at the holders. It
  * notes the number in the block before the swap, so that who cleans up for a dead one can see whether the block has become a message.
  *
  * Checked: who has taken a message finds in its block, until it gives it back, what was published at that number: so all readers see one

@@ -21,7 +21,7 @@
  *     watched  PRESENT_BEHIND: the wakeups before the word; COUNTED_BEHIND, SLEEPERS=acquire
  *     set      SUMMARY=acq_rel, LOOK=acquire at the poster; ASLEEP=release, READY=acquire at the owner; SUMMARY_FIRST
  *     over     SUMMARY=acq_rel, LOOK=acquire, OVER=release, READY=relaxed
- *     hold     HOLD=acq_rel, LOOK=acquire at the reader; RAISE=acq_rel, READY=acquire at the writer; LOOK_FIRST: the reader looks, then holds
+ *     hold     HOLD=acq_rel, LOOK=acquire at the reader; RAISE=acq_rel, READY=acquire at the writer; LOOK_FIRST
  *     bell     COMMIT=acq_rel, LOOK=acquire, ARM=acq_rel, READY=acquire; READ_LATE; TOLD_NEWEST: a waker says that it has woken
  *              who came since
  */
