@@ -169,9 +169,35 @@ def test_filters_client_finds_a_missing_block(tmp_path):
     assert "blocks [7] have not come" in done.stderr
 
 
-def test_programs_do_not_know_about_fastsock():
-    programs = sorted(path for path in EXAMPLES.rglob("*.py") if path.name != "prometheus_exporter.py")
-    assert len(programs) >= 19
+def test_camera():
+    """Both readers get each frame, or are told that they have lost it."""
+    pytest.importorskip("numpy")
+    done = ended([sys.executable, EXAMPLES / "camera.py", "--frames", "60", "--size", "160x120"])
+    assert done.stderr == ""
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["frames"] + one["lost"], one["wrong"]) for one in told] == [(60, 0)] * 2
+    assert all(one["frames"] for one in told)
+
+
+def test_fan_out():
+    """All sockets of all workers get each message, by the group and by Redis. A lost one would end it with an error."""
+    for module in ("aiohttp", "redis", "starlette", "uvicorn", "websockets"):
+        pytest.importorskip(module)
+    if not shutil.which("redis-server"):
+        pytest.skip("redis-server is not installed")
+    words = ["--workers", "2", "--messages", "60", "--size", "100", "--sockets", "2", "--turns", "1"]
+    done = ended([sys.executable, EXAMPLES / "fanout.py", *words])
+    alone, with_sockets = (json.loads(line) for line in done.stdout.splitlines())
+    assert (alone["sockets_on_each_worker"], with_sockets["sockets_on_each_worker"]) == (0, 2)
+    assert all(told[way]["messages_per_second"] > 0 for told in (alone, with_sockets) for way in ("group", "redis"))
+
+
+USERS = {"camera.py", "fanout_server.py", "prometheus_exporter.py"}
+
+
+def test_other_programs_do_not_know_about_fastsock():
+    programs = sorted(path for path in EXAMPLES.rglob("*.py") if path.name not in USERS)
+    assert len(programs) >= 20
     for program in programs:
         lines = program.read_text().splitlines()
         assert [line for line in lines if "import" in line and "fastsock" in line] == []
