@@ -262,8 +262,8 @@ class Channel:
             assert ends.out is not None
             length = memoryview(data).nbytes if not isinstance(data, bytes) else len(data)
             if length <= ends.peer_most:
-                ends.out.send(data, self._timeout if timeout is None else timeout)
-                return self._check()
+                self._check()
+                return ends.out.send(data, self._timeout if timeout is None else timeout)
         with self._send_lock:
             view = memoryview(data).cast("B")
             until = self._until(timeout)
@@ -273,8 +273,8 @@ class Channel:
                 self._wait(until, select.POLLOUT)
             if ends.sending == GROUP:
                 assert ends.out is not None
-                ends.out.send(view, self._timeout if timeout is None else timeout)
-                return self._check()
+                self._check()
+                return ends.out.send(view, self._timeout if timeout is None else timeout)
             ends.write(FRAME.pack(DATA, len(view)), view)
             try:
                 while not ends.flush():
@@ -293,6 +293,8 @@ class Channel:
             self._receive_lock.release()
 
     def _check(self) -> None:
+        """Raises BrokenPipeError if the other end is gone. This comes before a message is sent: who looks afterwards
+        may find an end that has read it, and closed."""
         if self._ends.is_alone():
             raise BrokenPipeError("the other end has closed the channel")
 
@@ -404,13 +406,12 @@ class AsyncChannel:
                 return await self._flushed()
             assert ends.out is not None
             while True:
+                if ends.is_alone():
+                    raise BrokenPipeError("the other end has closed the channel")
                 try:
-                    ends.out.send(view, 0)
-                    break
+                    return ends.out.send(view, 0)
                 except TimeoutError:
                     await asyncio.sleep(0.001)
-        if ends.is_alone():
-            raise BrokenPipeError("the other end has closed the channel")
 
     def lend(self, length: int) -> _AsyncLent:
         """Lends memory for a message: `async with channel.lend(n) as buffer` sends what was written there."""

@@ -132,6 +132,35 @@ def test_the_end_comes_after_the_messages(pair: tuple[Channel, Channel]) -> None
         send(far, b"nobody reads", 3)
 
 
+class ReadAtOnce:
+    """The membership by which a channel sends. The other end reads the message and closes before `send` returns."""
+
+    def __init__(self, member: Any, far: Channel) -> None:
+        self.member, self.far, self.members = member, far, member.members
+
+    def send(self, data: bytes, timeout: float | None) -> None:
+        self.member.send(data, timeout)
+        self.got = bytes(self.far.receive())
+        self.far.close()
+
+    def close(self) -> None:
+        self.member.close()
+
+
+def test_an_end_that_has_read_the_message_and_closed_has_read_it() -> None:
+    near, far = map(Channel, sockets(True))
+    with near, far:
+        for one, other in ((near, far), (far, near)):
+            one.send(b"x", SECONDS)
+            other.receive(SECONDS)
+        reader: Any = ReadAtOnce(near._ends.out, far)
+        near._ends.out = reader
+        near.send(b"the last one", SECONDS)
+        assert reader.got == b"the last one"
+        with pytest.raises(BrokenPipeError):
+            near.send(b"nobody reads", SECONDS)
+
+
 def test_a_peer_that_is_killed(path: tuple[bool, bool]) -> None:
     near, far = sockets(path[0])
 
