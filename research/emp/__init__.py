@@ -11,6 +11,7 @@ from bench.worker_process import Setup
 from research import natives
 from research.figures import Figure, Panel, Plan, Sample, Versus
 from research.ftp import ftp_lines
+from research.messages import datagrams, message_pingpong
 from research.series import (
     KERNEL,
     KERNEL_ONE,
@@ -42,6 +43,8 @@ def messages(size: Any) -> dict[str, Any]:
     return {"loop": "research.emp.loops:messages", "size": size}
 
 
+DATAGRAM, UDP = "datagram (a channel)", "UDP datagrams, a CPU each"
+
 FIG6 = Figure(
     name="fig6",
     paper="emp",
@@ -51,6 +54,8 @@ FIG6 = Figure(
     lines=(
         Line("data streaming, every descriptor acknowledged", roles(lambda: free({"_delayed_ack": False}), pingpong)),
         Line("data streaming, delayed ACKs (default)", roles(free, pingpong)),
+        Line(DATAGRAM, roles(free, message_pingpong)),
+        Line(UDP, roles(apart, datagrams)),
         Line("message sockets, fastsock", roles(lambda: free(expect=None), messages)),
         Line("message sockets, kernel TCP", roles(apart, messages)),
         Line(KERNEL, roles(apart, pingpong)),
@@ -64,8 +69,12 @@ FIG6 = Figure(
         ("TCP", "about 120 us"),
     ),
     shows="An acknowledgement here is a store to a line that the sender reads anyway: delaying it changes a ping-pong"
-    " little, where the paper's NIC had to match tags. In a ping-pong nearly every ACK travels with the answer.",
+    " little, where the paper's NIC had to match tags. In a ping-pong nearly every ACK travels with the answer. A"
+    " channel's message is copied once, into memory where the receiver uses it. But its calls are Python, where a"
+    " socket's are C: other than in the paper, small messages take longer than the stream.",
     versus=(
+        Versus(DATAGRAM, UDP),
+        Versus(DATAGRAM, KERNEL, goal=4.2, at=4),
         Versus("data streaming, delayed ACKs (default)", KERNEL, goal=3.4, at=4),
         Versus("data streaming, delayed ACKs (default)", KERNEL_ONE),
         Versus("message sockets, fastsock", "message sockets, kernel TCP"),

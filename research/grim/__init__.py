@@ -44,6 +44,7 @@ FIG10 = Figure(
     " each other.",
 )
 
+GROUP = "fastsock, a group"
 CONNECTIONS, PLAIN, MULTICAST = "fastsock, N connections", "kernel TCP, N connections", "kernel IP multicast"
 PANELS = (Panel("injection", "s to inject a message"), Panel("replies", "s until all have replied"))
 SLOWER = (
@@ -59,7 +60,7 @@ def group(way: str, kind: str, count: int | None = None, size: int | None = None
     def start(stack: ExitStack, plan: Plan) -> Take:
         def once(x: Any) -> Sample:
             words = (kind, count or x, size or x, plan.seconds)
-            return run_program(command(way, "research.grim.group", *words))
+            return run_program(command(way, "bench.group", *words))
 
         return once
 
@@ -74,6 +75,7 @@ def to_many(name: str, title: str, xlabel: str, xs: dict[str, tuple[Any, ...]], 
         xlabel=xlabel,
         xs=xs,
         lines=(
+            Line(GROUP, group("plain", "group", **fixed)),
             Line(CONNECTIONS, group("fastsock", "tcp", **fixed)),
             Line(PLAIN, group("plain", "tcp", **fixed)),
             Line(MULTICAST, group("plain", "multicast", **fixed)),
@@ -84,9 +86,14 @@ def to_many(name: str, title: str, xlabel: str, xs: dict[str, tuple[Any, ...]], 
             ("all replies", "later with multicast than with N messages: the NI copies at 19 MB/s"),
             ("groups of 2 and 3, of 4 to 7", "alike for large messages: trees of the same depth"),
         ),
-        shows="Kernel multicast is unreliable and bounded by a datagram; it is here for what one injection can save."
-        " Multicast groups on the ring are not built: their line would stand beside these three.",
-        versus=(Versus(CONNECTIONS, PLAIN), Versus(CONNECTIONS, MULTICAST)),
+        shows="A group's message is written once, and all receivers read it where it lies; they answer by a second"
+        " group, which the sender reads. Kernel multicast is unreliable and bounded by a datagram.",
+        versus=(
+            Versus(GROUP, MULTICAST),
+            Versus(GROUP, PLAIN),
+            Versus(CONNECTIONS, PLAIN),
+            Versus(CONNECTIONS, MULTICAST),
+        ),
         slower=SLOWER,
         log_x="count" in fixed,
         runs=2,
