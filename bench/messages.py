@@ -1,9 +1,12 @@
-"""Messages beside others: `python -m bench.messages [--latency] [--sizes 64,1024,...]`.
+"""Messages beside others: `./dev bench messages [--latency] [--group] [--sizes 64,1024,...]`.
 
 Each way sends messages of one size and receives them. Without `--latency` one process does both in turns, so that the
 numbers hold on a busy machine too: microseconds of a processor, of all threads, for a message that is sent and taken.
 With it two processes send each other one message in turns: microseconds one way. Ways that lend write nothing into the
 message and read nothing: they measure the passing on. What is not installed is left out.
+
+With `--group` it measures 1 KiB to 8 readers that all reply, beside IP multicast of the kernel's; what sending costs if
+nobody replies; and four writers in one order, beside one.
 """
 
 from __future__ import annotations
@@ -11,22 +14,26 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import hashlib
 import os
 import queue
 import signal
 import statistics
+import struct
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import Pipe, Queue, shared_memory
+from multiprocessing import Barrier, Pipe, Process, Queue, SimpleQueue, shared_memory
 from typing import Any
 
+from bench.group import measure as replied
 from fastsock import Group
 
 Step = Callable[[], object]
 Way = Callable[[str, int], tuple[Step, Step]]
 """Makes an end, by a name and "a" or "b" at its end, for messages of a size: what sends one, and what takes one."""
 LONGEST = 5 << 20
+HEAD = struct.Struct("II")
 
 
 def group_lent(name: str, size: int) -> tuple[Step, Step]:
@@ -88,9 +95,9 @@ def connection(name: str, size: int) -> tuple[Step, Step]:
 
 
 def memory_and_queue(name: str, size: int) -> tuple[Step, Step]:
-    made = PIPES.setdefault(
-        f"{name[:-2]} memory", (Queue(), Queue(), shared_memory.SharedMemory(create=True, size=max(size, 1)))
-    )
+    if (key := f"{name[:-2]} memory") not in PIPES:
+        PIPES[key] = Queue(), Queue(), shared_memory.SharedMemory(create=True, size=max(size, 1))
+    made = PIPES[key]
     out, into = made[:2] if name.endswith("a") else made[1::-1]
     memory, data = made[2], bytes(size)
 
@@ -208,6 +215,49 @@ def fan_out(readers: int, size: int, seconds: float) -> tuple[float, float]:
             os.waitpid(child, 0)
 
 
+def write(name: str, number: int, size: int, count: int, together: Barrier) -> None:
+    data = bytearray(size)
+    with Group(name, slow="block", reads=False) as out:
+        together.wait()
+        for i in range(count):
+            HEAD.pack_into(data, 0, number, i)
+            out.send(data)
+
+
+def read(name: str, writers: int, count: int, together: Barrier, told: SimpleQueue[str]) -> None:
+    """Checks that each writer's messages come one after the other, and tells the order of all."""
+    next_of, order = [0] * writers, hashlib.blake2b()
+    with Group(name, slow="block") as into:
+        together.wait()
+        for _ in range(writers * count):
+            with into.receive(10) as message:
+                number, i = HEAD.unpack_from(message)
+            if i != next_of[number]:
+                raise ValueError(f"writer {number}: message {i} instead of {next_of[number]}")
+            next_of[number] += 1
+            order.update(b"%d " % number)
+    told.put(order.hexdigest())
+
+
+def in_one_order(writers: int, readers: int, size: int, count: int) -> float:
+    """Time for a message until all have read it, us. All must have read the same order."""
+    name, told = f"bench order {os.getpid()} {writers}", SimpleQueue()
+    together = Barrier(writers + readers + 1, timeout=60)
+    with Group(name, slow="block", reads=False):
+        ends = [Process(target=write, args=(name, i, size, count, together)) for i in range(writers)]
+        ends += [Process(target=read, args=(name, writers, count, together, told)) for _ in range(readers)]
+        for end in ends:
+            end.start()
+        together.wait()
+        began = time.perf_counter()
+        for end in ends:
+            end.join()
+        took = time.perf_counter() - began
+    if any(end.exitcode for end in ends) or len({told.get() for _ in range(readers)}) != 1:
+        raise ValueError("the readers have not read the same")
+    return took / (writers * count) * 1e6
+
+
 def rows(sizes: list[int], measure: Callable[[Way, str, int, float], float], seconds: float) -> Iterator[str]:
     yield f"{'us':28}" + "".join(f"{size:>12,}" for size in sizes)
     for what, way in WAYS.items():
@@ -225,13 +275,22 @@ def main() -> None:
     options.add_argument("--latency", action="store_true", help="two processes in turns, instead of the cost in one")
     options.add_argument("--sizes", default="64,1024,65536,4194304", help="bytes of a message, by commas")
     options.add_argument("--seconds", type=float, default=1.0, help="for each number")
+    options.add_argument("--group", action="store_true", help="eight readers, and four writers in one order")
     given = options.parse_args()
+    if given.group:
+        print(f"{'1 KiB to 8 readers, us':28}{'to send':>12}{'all replied':>12}")
+        for kind, what in (("group", "fastsock.Group"), ("multicast", "kernel IP multicast")):
+            found = replied(kind, 8, 1024, given.seconds)
+            print(f"{what:28}{found['injection'] * 1e6:12.2f}{found['replies'] * 1e6:12.2f}", flush=True)
+        for readers in (1, 8):
+            wall, used = fan_out(readers, 1024, given.seconds)
+            print(f"1 KiB to {readers} readers, in a row: {wall:.2f} us to send, {used:.2f} us of a processor")
+        for writers in (1, 4):
+            print(f"1 KiB of {writers} to 2 readers, in one order: {in_one_order(writers, 2, 1024, 20000):.2f} us")
+        return
     sizes = [int(size) for size in given.sizes.split(",")]
     for line in rows(sizes, latency if given.latency else cost, given.seconds):
         print(line, flush=True)
-    for readers in (1, 8):
-        wall, used = fan_out(readers, 1024, given.seconds)
-        print(f"1 KiB to {readers} readers: {wall:.2f} us to send, {used:.2f} us of a processor", flush=True)
     for memory in (made[2] for key, made in PIPES.items() if key.endswith("memory")):
         memory.unlink()
 

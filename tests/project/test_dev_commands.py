@@ -18,8 +18,9 @@ TYPED = {" ".join(words.split()) for text in TEXTS for words in re.findall(r"\./
 COMMANDS = sorted({words.removesuffix("-->").strip() for words in TYPED})
 MODULES = {
     "bench": "bench", "bench copies": "bench.copies", "bench figures": "bench.figures",
-    "bench programs": "bench.programs", "bench rivals": "bench.rivals", "chaos": "tests.soak", "demo": "bench.demo",
-    "papers": "research", "soak": "tests.soak.soak", "stdlib": "tests.third_party.stdlib", "verify": "tests.verify",
+    "bench messages": "bench.messages", "bench programs": "bench.programs", "bench rivals": "bench.rivals",
+    "chaos": "tests.soak", "demo": "bench.demo", "papers": "research", "soak": "tests.soak.soak",
+    "stdlib": "tests.third_party.stdlib", "verify": "tests.verify",
 }  # fmt: skip
 """Commands that argparse reads."""
 RUN_LINES = re.findall(r'^    \("(\w+)", "([^"]*)",', (ROOT / "models/run").read_text(), re.MULTILINE)
