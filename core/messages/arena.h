@@ -19,7 +19,9 @@
  * clears its bit, or the writer leaves the block alone.
  *
  * Who is alive. A member has a lock of the kernel's on one byte of the table's file (F_OFD_SETLK), with a description of its own that forked
- * children share. The kernel gives it up when the last of them has ended. Whoever gets such a lock cleans up for the dead member.
+ * children share. The kernel gives it up when the last of them has ended. Whoever gets such a lock cleans up for the dead member. A forked
+ * child that uses the membership has a second place, with a lock that is the child's alone, for what it claims and holds: so that is given
+ * back when the child dies. (If there is no place left, it does with its parent's.)
  *
  * Each word is read once, checked, and then used: a member that writes nonsense ends the group, and nobody reads or writes beside it. */
 #ifndef FASTSOCK_ARENA_H
@@ -69,8 +71,10 @@ struct fs_bell {
     fs_word32 armed, told, futex, unused;
 };
 
+enum fs_joined { FS_NOBODY, FS_MEMBER, FS_HANDS }; /* FS_HANDS: of a forked child, which reads at its parent's place */
+
 struct fs_member_place {
-    _Alignas(128) fs_word32 joined;
+    _Alignas(128) fs_word32 joined; /* enum fs_joined */
     fs_word32 reads; /* its cursor holds the writers of a blocking group */
     fs_word64 cursor;        /* the next message to take */
     struct fs_bell poll;     /* it sleeps in poll, on its socket */
@@ -92,6 +96,7 @@ struct fs_group_head {
     _Alignas(64) struct fs_bell readers, pollers, writers;
     _Alignas(64) fs_word32 next[FS_CLASSES]; /* where the search for a block begins */
     fs_word32 members;                       /* a hint: how many have joined */
+    fs_word32 keepers;                       /* a hint: these, and forked children */
     fs_word32 places;                        /* after the last that has ever been taken */
     fs_word64 touched;                       /* a hint: bytes with memory */
     struct fs_member_place member[FS_GROUP_MEMBERS];

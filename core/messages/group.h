@@ -13,10 +13,12 @@ struct fs_group {
     const unsigned char *arena;
     fs_word64 writable; /* unsigned char *: the arena again, for a member that has written; 0: not yet */
     uint32_t place;     /* this member's */
-    uint64_t bit;       /* 1 << place */
+    uint32_t hands;     /* the place by which this process claims blocks and holds messages: another one in a forked child */
+    uint64_t bit;       /* 1 << hands */
     uint32_t owner;
     int arena_fd, table_fd; /* to hand over */
     int lock_fd;            /* the table's file, with the lock; -1: has left */
+    int hands_fd;           /* the same for `hands`; -1: it is the member's place */
     int bell_fd;            /* the datagram socket that fs_group_fd shows */
     int listen_fd;          /* -1: the name is another process's */
     fs_word32 polls;        /* fs_group_fd has been called */
@@ -27,7 +29,7 @@ struct fs_group {
     fs_word64 wanted;         /* bytes for which there was no room */
     struct fs_spin_stats receiving, sending;
     struct fs_counters count;
-    uint32_t process;       /* the process that has a thread for it */
+    fs_word32 process;      /* the process that has a thread for it */
     struct fs_group *next;  /* in the list of the thread */
     char key[FS_GROUP_KEY + 1];
 };
@@ -42,6 +44,9 @@ extern fs_word32 fs_messages_pid;
 
 /* ---- members.c ------------------------------------------------------------------------------------------------ */
 
+/* Opens the table's file with a description of its own. Returns the descriptor, a reserved one, or -errno. */
+int fs_place_open(struct fs_group *g);
+
 /* Takes a place with the lock `fd`. Returns its number, or -EUSERS. */
 int fs_place_take(struct fs_group *g, int fd);
 
@@ -52,9 +57,6 @@ int fs_place_sweep(struct fs_group *g, uint32_t place);
 void fs_sweep(struct fs_group *g);
 
 void fs_count_members(struct fs_group_head *table);
-
-/* Opens a memfd again, with a description of its own. Returns the descriptor or -errno. */
-int fs_reopen(int fd);
 
 /* ---- bells.c -------------------------------------------------------------------------------------------------- */
 

@@ -175,14 +175,11 @@ static void key_of(const struct fs_group_options *options, char key[FS_GROUP_KEY
 
 /* Takes a place in the group that is mapped. Returns 0 or -errno. */
 static int enter(struct fs_group *g, const struct fs_group_options *options) {
-    int fd = fs_reopen(g->table_fd);
-    if (fd < 0) return fd;
-    g->lock_fd = fs_dup_reserved(fd, 0);
-    fs_system.close(fd);
+    g->lock_fd = fs_place_open(g);
     if (g->lock_fd < 0) return g->lock_fd;
     int place = fs_place_take(g, g->lock_fd);
     if (place < 0) return place;
-    g->place = (uint32_t)place;
+    g->place = g->hands = (uint32_t)place;
     g->bit = UINT64_C(1) << place;
     struct fs_member_place *me = fs_place(g);
     uint64_t secret = 0;
@@ -200,18 +197,18 @@ static int enter(struct fs_group *g, const struct fs_group_options *options) {
 static void begin(struct fs_group *g) {
     struct fs_member_place *me = fs_place(g);
     fs_store_sc(&me->cursor, fs_load_sc(&g->table->head));
-    fs_store_sc(&me->joined, 1);
+    fs_store_sc(&me->joined, FS_MEMBER);
     fs_store_sc(&me->cursor, fs_load_sc(&g->table->head));
     fs_count_members(g->table);
 }
 
 /* Undoes a try. */
 static void retreat(struct fs_group *g) {
-    if (g->process) fs_serve_not(g);
+    if (fs_load_sc(&g->process)) fs_serve_not(g);
     if (g->bell_fd >= 0) fs_system.close(g->bell_fd);
     if (g->lock_fd >= 0) fs_system.close(g->lock_fd);
     g->bell_fd = g->lock_fd = -1;
-    g->process = 0;
+    fs_store_sc(&g->process, 0);
     unmap(g);
 }
 
@@ -260,7 +257,7 @@ int fs_group_join(const struct fs_group_options *options, struct fs_group **made
     if (!options->length || options->length > FS_GROUP_NAME_MAX || options->blocking > 1) return -EINVAL;
     struct fs_group *g = fs_system.calloc(1, sizeof *g);
     if (!g) return -ENOMEM;
-    g->table_fd = g->arena_fd = g->lock_fd = g->bell_fd = g->listen_fd = -1;
+    g->table_fd = g->arena_fd = g->lock_fd = g->hands_fd = g->bell_fd = g->listen_fd = -1;
     g->owner = options->owner;
     key_of(options, g->key);
     fs_spin_stats_init(&g->receiving);
@@ -290,12 +287,14 @@ int fs_group_join(const struct fs_group_options *options, struct fs_group **made
 
 void fs_group_leave(struct fs_group *g) {
     fs_store_sc(&g->leaving, 1);
-    if (fs_load_sc(&g->lent) && g->process == fs_load_relaxed(&fs_messages_pid)) return;
+    if (fs_load_sc(&g->lent) && fs_load_sc(&g->process) == fs_load_relaxed(&fs_messages_pid)) return;
     if (fs_exchange_sc(&g->leaving, 2) == 2) return; /* another thread does it */
     fs_serve_not(g);
     fs_system.close(g->lock_fd); /* the lock goes, unless a forked process shares it */
     fs_system.close(g->bell_fd);
-    g->lock_fd = g->bell_fd = -1;
+    if (g->hands_fd >= 0) fs_system.close(g->hands_fd);
+    g->lock_fd = g->hands_fd = g->bell_fd = -1;
+    if (g->hands != g->place) fs_place_sweep(g, g->hands);
     fs_place_sweep(g, g->place);
     fs_system.close(g->table_fd);
     fs_system.close(g->arena_fd);
@@ -346,7 +345,7 @@ int fs_group_inspect(const char *socket_name, struct fs_group_info *info, char n
         if (!failed) {
             describe(g, info);
             for (uint32_t i = 0, end = fs_places_end(g->table); i < end; i++)
-                if (fs_load_sc(&g->table->member[i].joined)) add_member(info, &g->table->member[i]);
+                if (fs_load_sc(&g->table->member[i].joined) == FS_MEMBER) add_member(info, &g->table->member[i]);
             uint32_t length = FS_MIN(g->table->name_length, (uint32_t)FS_GROUP_NAME_MAX);
             memcpy(name, g->table->name, length);
             name[length] = 0;

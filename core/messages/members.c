@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "events/futex.h"
+#include "os/fd_reserve.h"
 #include "os/memfd.h"
 
 #define SWEEP_INTERVAL ((int64_t)20000000) /* ns between two looks for dead members */
@@ -35,17 +36,23 @@ static int is_alive(int file, uint32_t place) {
     return fs_system.fcntl(file, F_OFD_GETLK, (long)&lock) < 0 || lock.l_type != F_UNLCK;
 }
 
-int fs_reopen(int fd) {
+static int reopen(const struct fs_group *g) {
     char path[32];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int opened = fs_system.open(path, O_RDWR | O_CLOEXEC);
-    return opened < 0 ? -errno : opened;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", g->table_fd);
+    return fs_system.open(path, O_RDWR | O_CLOEXEC);
 }
 
+int fs_place_open(struct fs_group *g) { return fs_reserve_fd(reopen(g), 0); }
+
 void fs_count_members(struct fs_group_head *table) {
-    uint32_t count = 0;
-    for (uint32_t i = 0, end = fs_places_end(table); i < end; i++) count += fs_load_relaxed(&table->member[i].joined) != 0;
-    fs_store_relaxed(&table->members, count);
+    uint32_t members = 0, keepers = 0;
+    for (uint32_t i = 0, end = fs_places_end(table); i < end; i++) {
+        uint32_t joined = fs_load_relaxed(&table->member[i].joined);
+        members += joined == FS_MEMBER;
+        keepers += joined != FS_NOBODY;
+    }
+    fs_store_relaxed(&table->members, members);
+    fs_store_relaxed(&table->keepers, keepers);
 }
 
 /* Gives back what a place has, with its lock. */
@@ -61,7 +68,7 @@ static void clean(struct fs_group *g, uint32_t place) {
         int published = fs_load_sc(&slots[number % g->geometry.slots]) == fs_slot_word(number, i);
         fs_cas64(&blocks[i].state, claimed, published ? fs_block_state(FS_BLOCK_MESSAGE, number) : fs_block_state(FS_BLOCK_FREE, 0));
     }
-    fs_store_sc(&g->table->member[place].joined, 0);
+    fs_store_sc(&g->table->member[place].joined, FS_NOBODY);
     fs_count_members(g->table);
 }
 
@@ -77,7 +84,7 @@ int fs_place_take(struct fs_group *g, int fd) {
 }
 
 int fs_place_sweep(struct fs_group *g, uint32_t place) {
-    int own = fs_reopen(g->table_fd), dead = own >= 0 && lock_place(own, place);
+    int own = reopen(g), dead = own >= 0 && lock_place(own, place);
     if (dead && fs_load_sc(&g->table->member[place].joined)) clean(g, place);
     if (own >= 0) fs_system.close(own);
     return dead;

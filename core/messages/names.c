@@ -71,7 +71,7 @@ static void *serve(void *nothing) {
         pthread_mutex_lock(&served.lock);
         int epoll = served.epoll, all = 1;
         for (struct fs_group *g = served.first; g; g = g->next)
-            all &= g->listen_fd >= 0 || (g->process == fs_load_relaxed(&fs_messages_pid) && listen_for(g));
+            all &= g->listen_fd >= 0 || (fs_load_sc(&g->process) == fs_load_relaxed(&fs_messages_pid) && listen_for(g));
         pthread_mutex_unlock(&served.lock);
         int64_t nap = (int64_t)RETRY_MS * 1000000;
         int got = fs_epoll_wait(epoll, &event, 1, all ? -1 : nap, NULL);
@@ -117,6 +117,8 @@ static void in_child(void) {
     for (struct fs_group *g = served.first; g; g = g->next) {
         if (g->listen_fd >= 0) fs_system.close(g->listen_fd);
         g->listen_fd = -1;
+        if (g->hands_fd >= 0) fs_system.close(g->hands_fd); /* a child's, which has forked */
+        g->hands_fd = -1;
     }
     if (served.epoll >= 0) fs_system.close(served.epoll);
     served.epoll = -1;
@@ -131,7 +133,7 @@ int fs_serve(struct fs_group *g) {
     fs_store_relaxed(&fs_messages_pid, (uint32_t)getpid());
     int failed = served.installed ? start() : -ENOMEM;
     if (!failed) {
-        g->process = fs_load_relaxed(&fs_messages_pid);
+        fs_store_sc(&g->process, fs_load_relaxed(&fs_messages_pid));
         listen_for(g); /* if another has the name yet: the thread tries again, when it is called next */
         g->next = served.first;
         served.first = g;
@@ -152,12 +154,31 @@ void fs_serve_not(struct fs_group *g) {
     pthread_mutex_unlock(&served.lock);
 }
 
+/* A place for what this process claims and holds: if it is killed, others give it back. */
+static void take_hands(struct fs_group *g) {
+    int place = -1;
+    g->hands_fd = fs_place_open(g);
+    if (g->hands_fd >= 0 && (place = fs_place_take(g, g->hands_fd)) < 0) {
+        fs_system.close(g->hands_fd);
+        g->hands_fd = -1;
+    }
+    g->hands = place < 0 ? g->place : (uint32_t)place;
+    g->bit = UINT64_C(1) << g->hands;
+    if (place < 0) return;
+    fs_store_sc(&g->table->member[place].joined, FS_HANDS);
+    fs_count_members(g->table);
+}
+
 void fs_serve_in_child(struct fs_group *g) {
-    if (__builtin_expect(g->process == fs_load_relaxed(&fs_messages_pid), 1)) return;
+    uint32_t process = fs_load_relaxed(&fs_messages_pid);
+    if (__builtin_expect(fs_load_sc(&g->process) == process, 1)) return;
     pthread_mutex_lock(&served.lock);
-    g->process = fs_load_relaxed(&fs_messages_pid);
-    for (uint32_t i = 0; i < FS_CLASSES; i++) fs_store_relaxed(&g->kept[i], 0); /* what the parent holds is the parent's */
-    fs_store_relaxed(&g->lent, 0);
-    start(); /* without a thread the group works, but nobody finds this member */
+    if (fs_load_sc(&g->process) != process) {
+        for (uint32_t i = 0; i < FS_CLASSES; i++) fs_store_relaxed(&g->kept[i], 0); /* what the parent holds is the parent's */
+        fs_store_relaxed(&g->lent, 0);
+        take_hands(g);
+        start(); /* without a thread the group works, but nobody finds this member */
+        fs_store_sc(&g->process, process); /* last: another thread may use the group then */
+    }
     pthread_mutex_unlock(&served.lock);
 }

@@ -85,7 +85,7 @@ void fs_advance_tail(struct fs_group *g) {
 
 /* Claims the block if its message is before `tail`, or it has none, and nobody holds it. */
 static int claim(struct fs_group *g, struct fs_block *b, uint64_t state) {
-    uint64_t mine = fs_block_state(FS_BLOCK_CLAIMED, g->place);
+    uint64_t mine = fs_block_state(FS_BLOCK_CLAIMED, g->hands);
     if ((state & 3) != FS_BLOCK_FREE && (state & 3) != FS_BLOCK_MESSAGE) return 0;
     if ((state & 3) == FS_BLOCK_MESSAGE && state >> 2 >= fs_load_sc(&g->table->tail)) return 0;
     return fs_load_sc(&b->holders) == 0 && fs_cas64(&b->state, state, mine);
@@ -320,8 +320,8 @@ static int take(struct fs_group *g, struct fs_member_place *me, uint64_t cursor,
         m->process = fs_load_relaxed(&fs_messages_pid);
         fs_store_sc(&me->cursor, cursor + 1);
         /* All members together keep no more than half of the blocks, so that writers find some. */
-        uint32_t members = FS_MAX(fs_load_relaxed(&table->members), 1u);
-        m->keeps = fs_add_sc(&g->kept[which], 1) < geometry->of[which].count / (2 * members);
+        uint32_t keepers = FS_MIN(FS_MAX(fs_load_relaxed(&table->keepers), 1u), (uint32_t)FS_GROUP_MEMBERS);
+        m->keeps = fs_add_sc(&g->kept[which], 1) < geometry->of[which].count / (2 * keepers);
         return 1;
     }
 }

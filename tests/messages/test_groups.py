@@ -457,6 +457,28 @@ def test_another_user_needs_trust(name: str) -> None:
 
 
 @pytest.mark.parametrize("slow", ["drop", "block"])
+@pytest.mark.parametrize("what", ["receive", "lend"])
+def test_what_a_killed_child_had_is_given_back(name: str, slow: str, what: str) -> None:
+    """A forked child dies, and the membership lives on: more often than there are blocks."""
+    with Group(name, slow=slow, kept=8, size=0, max_message=5000) as group:
+        ready, tell = os.pipe()
+
+        def hold() -> None:
+            held = group.receive(SECONDS) if what == "receive" else group.lend(5000)
+            os.write(tell, b"%d" % len(held))
+            time.sleep(SECONDS)
+
+        for _ in range(20):
+            group.send(b"x" * 5000, SECONDS)
+            with child(hold, status=None):
+                assert os.read(ready, 10) == b"5000"
+            group.take()
+        group.send(b"x" * 5000, SECONDS)
+        assert bytes(group.receive(SECONDS)) == b"x" * 5000
+        assert group.info()["members"] == 1
+
+
+@pytest.mark.parametrize("slow", ["drop", "block"])
 def test_members_are_killed_at_any_moment(slow: str) -> None:
     """10,000 of them: `python -m tests.messages.kills`."""
     assert kills.run(150, slow, seed=1) > 100

@@ -69,6 +69,25 @@ def test_garbage_in_the_table(name: str, slow: str, seed: int) -> None:
         pass
 
 
+def test_each_word_of_the_head_is_half_of_all_numbers(name: str) -> None:
+    """Twice such a word is 0, by which nobody must divide."""
+
+    def abuse() -> None:
+        for at in range(0, 1024, 4):
+            with Group(f"{name} {at}", **OPTIONS) as group:  # type: ignore[arg-type]
+                table, arena = files(f"{name} {at}")
+                memory = mmap.mmap(table, os.fstat(table).st_size)
+                group.send(bytes(3000))
+                memory[at : at + 4] = struct.pack("=I", 1 << 31)
+                with contextlib.suppress(ConnectionAbortedError):
+                    group.take()
+                os.close(table)
+                os.close(arena)
+
+    with child(abuse):
+        pass
+
+
 def test_a_message_that_cannot_be_ends_the_group_in_words(name: str) -> None:
     with Group(name, **OPTIONS) as group:  # type: ignore[arg-type]
         table, arena = files(name)
