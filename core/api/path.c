@@ -25,7 +25,8 @@ static void open_path(struct fs_whole *w) {
     int64_t after = fs_search_begins(w->service, w->operations);
     enum fs_reason reason = fs_reason_before(after, w->operations);
     fs_count_opened(reason);
-    fs_path_open(&w->path, &w->c, after, reason);
+    w->path.first_contact = fs_operations(&w->path) + after;
+    fs_path_open(&w->path, &w->c, fs_first_step(w->service, after), reason);
 }
 
 void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting) {
@@ -37,7 +38,7 @@ void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_sessio
         return;
     }
     fs_path_event(&w->path, FS_PATH_CONNECT);
-    w->path.next = fs_operations(&w->path) + fs_search_begins(service, operations); /* until then nobody has to know if it is over */
+    w->path.next = fs_operations(&w->path) + fs_first_step(service, fs_search_begins(service, operations)); /* until then nobody has to know if it is over */
     fs_note_reason(&w->path, c, FS_REASON_FEW);
 }
 
@@ -98,6 +99,7 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
     }
     fs_connector_step(&w->path, c, tells ? &of_pollers : hooks, result);
     if (result->what == FS_STEP_MOVED && tells) fs_poller_after_attach(&w->pollable, 1);
+    if (result->what == FS_STEP_MOVED && w->service) w->service->linked = 1;
     settle(w);
 }
 

@@ -38,7 +38,6 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
         fs_ring_pair_adopt(&c->ring, &ring);
         fs_set_send_limit(&c->ring, locks.sender, c->send_limit);
         memcpy(c->region_id, ring.region->id, 16);
-        fs_store_relaxed(&c->nodelay, fs_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY) != 0);
         fs_note_attached(c);
         fs_store_sc(&c->ring.rx->limit, c->receive_limit);
         fs_give_consent(c); /* after the limit */

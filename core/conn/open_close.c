@@ -13,6 +13,7 @@
 #include "process/holder_count.h"
 #include "process/fork_shared_slab.h"
 #include "process/conn_table.h"
+#include "ring/doorbell.h"
 #include "transport/tcp.h"
 
 /* ---- the beginning ------------------------------------------------------------------------------------------- */
@@ -117,8 +118,11 @@ void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
         if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, end_by_close(c, unread));
         if (unread) fs_set_linger_zero(fs_fd(c));
         else if (fs_receives_on_ring(c)) fs_set_fin_taken(locks.receiver, FS_END_REPORTED);
+        /* (Who waits for a fallback sleeps without saying so.) */
+        uint32_t asleep = fs_moved(c) & (FS_SENDING_BACK | FS_RECEIVING_BACK) ? FS_WAKE_ALL
+                              : fs_claim_receiver_wakeups(&c->ring, locks.sender) | fs_claim_sender_wakeups(&c->ring, locks.receiver);
         fs_unlock_side(locks);
-        fs_wake_peer_all(c);
+        fs_wake_peer(c, asleep);
         fs_host_lock(host_state);
     }
     fs_add_counters(totals, &c->ring.count, 1);

@@ -121,7 +121,8 @@ int fs_spin(struct fs_connection *c, int what) {
 /* One sleep. */
 struct sleep {
     int64_t began, rest; /* ns, negative: no end */
-    int rechecks;        /* it ends before its time is over, to check again */
+    int checks;          /* behind it something is to be checked that wakes nobody, however short it was: programs wait for milliseconds, too */
+    int rechecks;        /* and it ends before its time is over */
     int ready;           /* something is there already */
 };
 
@@ -132,6 +133,7 @@ static struct sleep begin_sleep(int64_t deadline) {
 
 /* Limits the sleep to `interval`. */
 static void limit_sleep(struct sleep *s, int64_t interval) {
+    s->checks = 1;
     if (0 <= s->rest && s->rest <= interval) return;
     s->rest = interval;
     s->rechecks = 1;
@@ -202,7 +204,7 @@ static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver
     }
     fs_unlock_recv(receiver);
     int woken = sleep_on_futex(c, s, &c->ring.rx->futex, seen);
-    if (!woken && s->rechecks && (receiver = fs_lock_recv_within(c, FS_PATIENCE)) != NULL) {
+    if (!woken && s->checks && (receiver = fs_lock_recv_within(c, FS_PATIENCE)) != NULL) {
         c->receive_checked = fs_load_sc(&c->watch.told) - 1; /* the next attempt asks the kernel */
         fs_unlock_recv(receiver);
     }
@@ -271,11 +273,11 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
     }
     fs_unlock_send(sender);
     int woken = sleep_on_futex(c, s, &c->ring.tx->credit_futex, seen);
-    if (woken || !s->rechecks || waits) return woken;
+    if (woken || waits || !s->checks) return woken;
     sender = fs_lock_send_within(c, FS_PATIENCE);
     if (sender) { /* otherwise with the next check */
-        sender->overflow_use = FS_OVERFLOW_NOW; /* until credits come */
-        check_peer(c, sender, half_closed);
+        if (s->rechecks) sender->overflow_use = FS_OVERFLOW_NOW; /* until credits come */
+        s->rechecks |= check_peer(c, sender, half_closed);
         fs_unlock_send(sender);
     }
     return woken;

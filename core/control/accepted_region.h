@@ -22,6 +22,7 @@ struct fs_cached_region {
     size_t size;
     unsigned char id[16];
     int window;
+    pid_t peer;  /* the seeker's process */
     int is_warm; /* it keeps its pages, and is to be cooled */
 };
 

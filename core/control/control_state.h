@@ -96,6 +96,8 @@ int fs_cache_release_all(void);
 struct fs_control_fds {
     int epoll, kick, request; /* `kick` is an eventfd; `request` the control socket */
     uint64_t inode, token;    /* of the control socket; no token yet: 0. With the host lock */
+    int diag;                 /* a socket of sock_diag(7), for the host lock's holder; -1: the kernel gives none */
+    uint64_t diag_inode;
     /* The generation of the thread: it changes when a thread is given up. If the program closed its descriptors, the thread ends if it ever
      * wakes, and all its other descriptors count as lost too. Relaxed: nothing else depends on it. */
     fs_word32 generation;
@@ -116,6 +118,11 @@ static inline int fs_control_watch(int epoll, int fd, uint64_t what) {
  * more. Needs the host lock. */
 static inline int fs_request_socket(void) {
     return fs_control_fds.request >= 0 && fs_inode(fs_control_fds.request) == fs_control_fds.inode ? fs_control_fds.request : -1;
+}
+
+/* Returns the socket of sock_diag(7), -1: there is none, or the number is not ours any more. Needs the host lock. */
+static inline int fs_diag_socket(void) {
+    return fs_control_fds.diag >= 0 && fs_inode(fs_control_fds.diag) == fs_control_fds.diag_inode ? fs_control_fds.diag : -1;
 }
 
 /* ---- the control thread's part ------------------------------------------------------------------------- */

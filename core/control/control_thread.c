@@ -15,6 +15,7 @@
 #include "conn/state.h"
 #include "conn/side_lock.h"
 #include "events/liveness_watch.h"
+#include "transport/tcp.h"
 
 #define KICK 0xffffffffu /* event of the thread's eventfd */
 #define REQUEST 0xfffffffeu  /* event of the control socket */
@@ -45,7 +46,7 @@ static fs_word32 left_behind;
 static int thread_wanted;     /* it must run once no fork is under way */
 static int in_use;            /* this process, or one that it was forked from, has had a thread or was about to */
 static int forks;             /* forks of this process under way: from fs_control_thread_stop to fs_control_thread_after_fork */
-struct fs_control_fds fs_control_fds = {.epoll = -1, .kick = -1, .request = -1};
+struct fs_control_fds fs_control_fds = {.epoll = -1, .kick = -1, .request = -1, .diag = -1};
 static uint64_t announced_token; /* the one in the regions of this process's connections */
 
 /* ---- its descriptors ------------------------------------------------------------------------------------------ */
@@ -95,6 +96,8 @@ static int make_descriptors(void) {
     fs_control_fds.request = made[2];
     fs_control_fds.token = token;
     fs_control_fds.inode = fs_inode(fs_control_fds.request);
+    fs_control_fds.diag = fs_reserve_fd(fs_open_diag(), 0);
+    fs_control_fds.diag_inode = fs_control_fds.diag < 0 ? 0 : fs_inode(fs_control_fds.diag);
     fs_store_relaxed(&fs_control_fd_inode, fs_control_fds.inode);
     fs_store_relaxed(&fs_control_fd, (uint32_t)fs_control_fds.request);
     return 0;
@@ -141,7 +144,7 @@ static void give_up_thread(void) {
     if (thread_state != NO_THREAD) pthread_detach(thread);
     thread_state = NO_THREAD;
     thread_wanted = 1;
-    fs_control_fds.epoll = fs_control_fds.kick = fs_control_fds.request = -1;
+    fs_control_fds.epoll = fs_control_fds.kick = fs_control_fds.request = fs_control_fds.diag = -1;
     fs_store_relaxed(&fs_control_fd, UINT32_MAX);
     stop_watching();
 }
@@ -268,7 +271,8 @@ void fs_control_forget(void) {
     if (fs_control_fds.epoll >= 0) fs_system.close(fs_control_fds.epoll);
     if (fs_control_fds.kick >= 0) fs_system.close(fs_control_fds.kick);
     if (fs_control_fds.request >= 0) fs_system.close(fs_control_fds.request);
-    fs_control_fds.epoll = fs_control_fds.kick = fs_control_fds.request = -1;
+    if (fs_control_fds.diag >= 0) fs_system.close(fs_control_fds.diag);
+    fs_control_fds.epoll = fs_control_fds.kick = fs_control_fds.request = fs_control_fds.diag = -1;
     fs_store_relaxed(&fs_control_fd, UINT32_MAX);
     fs_control_fds.token = 0;
     fs_control_state.on_ring_count = 0;

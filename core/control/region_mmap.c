@@ -72,7 +72,12 @@ int fs_recycle_region(void *memory, int window) {
     return 1;
 }
 
+void fs_unrecycle_region(void *memory) {
+    struct fs_region *region = memory;
+    for (int side = 0; side < 2; side++) fs_store_sc(&region->done[side], FS_DONE);
+}
+
 int fs_wakeup_seen(void *memory) {
-    /* SYNC: taken - pairs with judge. */
+    /* SYNC: taken - pairs with judge and fs_cell_take. */
     return fs_load_acquire(&((struct fs_region *)memory)->wakeup) == FS_TAKEN;
 }

@@ -46,6 +46,9 @@ void fs_cool(void *memory, size_t size, int side, int window);
 /* Readies a region for the next connection if both sides are done with it. Returns true if they are. */
 int fs_recycle_region(void *memory, int window);
 
+/* Undoes fs_recycle_region: nobody has touched the region since. */
+void fs_unrecycle_region(void *memory);
+
 /* Packet WAKEUP: returns true if the publisher has taken the region. */
 int fs_wakeup_seen(void *memory);
 

@@ -22,6 +22,12 @@ struct fs_tcp_identity {
     uint64_t network; /* cookie of the network namespace, 0 if unknown */
 };
 
+/* Returns true for an IPv4 address. */
+static inline int fs_is_mapped(const unsigned char address[16]) {
+    static const unsigned char prefix[12] = {[10] = 0xff, [11] = 0xff};
+    return memcmp(address, prefix, sizeof prefix) == 0;
+}
+
 static inline int fs_tcp_address(int fd, int remote, struct fs_tcp_endpoint *end) {
     struct sockaddr_storage s;
     socklen_t n = sizeof s;

@@ -183,6 +183,9 @@ struct fs_session_stats {
     double calls, messages;                /* on the ring: system calls to sleep and to wake, at both ends, and messages */
     uint32_t noted;                        /* sessions noted so far, up to the number needed for a decision */
     int64_t later;                         /* operations before which no session looks for its peer; 0: as the settings say */
+    double lasting;                        /* the share of sessions that made FS_SESSION_LASTING operations; older ones count less */
+    uint32_t sessions;                     /* counted in it, up to 16 */
+    int linked;                            /* a session has moved: the next one's peer may have a region in common with this process */
 };
 
 /* The path of a connection that is early or open: it looks for its peer after `operations` more operations, or later if moves have not paid for
@@ -214,7 +217,7 @@ enum { FS_NAME_MAX = 107 }; /* bytes of a published name: the room in the addres
 /* The result of a step, for the front end to report and to act on. */
 enum fs_step_outcome {
     FS_STEP_PENDING,
-    FS_STEP_MOVED,  /* this end has consented; `name` is the listing's */
+    FS_STEP_MOVED,  /* this end has consented */
     FS_STEP_TCP,    /* on kernel TCP; the path has the reason */
     FS_STEP_BROKEN, /* the same by a fault, `violation`, of the peer or of this side. The connection has been reset */
 };
@@ -223,7 +226,6 @@ struct fs_step_result {
     int failed;    /* FS_STEP_TCP for lack of resources: the failure; 0: unknown */
     int no_thread; /* why the control thread could not be restarted; 0: it was, or need not be */
     const char *violation;
-    char name[FS_NAME_MAX + 1];
 };
 
 /* Takes the next step of an undecided connection: looks at a connect under way, starts the search, goes on with it, attaches. `hooks`

@@ -9,12 +9,14 @@
 
 #include <pthread.h>
 
+#include "control/cell.h"
 #include "control/fd_reaper.h"
 #include "control/region_mmap.h"
 #include "control/control_thread.h"
 #include "control/trust.h"
 #include "conn/recovery.h"
 #include "conn/state.h"
+#include "rendezvous/listing_name.h"
 #include "rendezvous/peer_lookup.h"
 #include "process/holder_count.h"
 #include "transport/tcp.h"
@@ -25,14 +27,15 @@ enum {
     RETRY_OPERATIONS = 4, /* operations before a connection that waits for a descriptor tries again */
     FORKED_PAUSE = 8,     /* operations before a connection shared with another process tries again */
     CORKED_PAUSE = 64,    /* operations before a connection with TCP_CORK tries again, unless that is cleared (fs_option_set) */
+    POST_TRIES = 4,       /* operations in which a free region is looked for */
     FIRST_CHECK = 4,      /* steps before the socket is first checked for an answer; doubled CHECK_DOUBLINGS times */
     CHECK_DOUBLINGS = 4,
     TRY_PAUSE = 256, /* operations before the control thread is tried again: an attempt costs system calls and a warning */
 };
 
 struct fs_connector {
-    char name[FS_NAME_MAX];
-    size_t length;
+    char name[FS_NAME_MAX + 1];
+    size_t length; /* 0: the name is still to be made */
     struct fs_tcp_identity ends; /* of the connection, if ends_known */
     int ends_known;
     int stepping;  /* a thread takes a step */
@@ -42,7 +45,10 @@ struct fs_connector {
     int control;                      /* the socket to the publisher; -1: none */
     pid_t peer;                       /* the process at its other end */
     int trusted;                      /* which belongs to a trusted user */
-    struct fs_region_ref *region_ref; /* sent with the hello */
+    int is_of_own_user;               /* to this one */
+    struct fs_region_ref *region_ref; /* posted, or sent with the hello */
+    int posted;                       /* it is posted in its cell, and nobody was looked for */
+    int post_tries;                   /* left: the last connection's other end may not have finished with its region yet */
     int reused;                       /* a cached region was offered: the next one is new */
     int64_t until;                    /* monotonic ns: limit of the wait for an answer */
     int checks, attempts;
@@ -67,8 +73,11 @@ static void close_control(struct fs_connector *s) {
 
 static void give_up_attempt(struct fs_connector *s) {
     /* A fork may come while the host lock is unlocked in there: the child releases its own. */
-    if (s->region_ref) fs_region_discard(s->region_ref);
+    struct fs_region_ref *region_ref = s->region_ref;
     s->region_ref = NULL;
+    if (region_ref && s->posted && fs_cell_withdraw(region_ref->memory)) fs_region_put_back(region_ref, 0);
+    else if (region_ref) fs_region_discard(region_ref);
+    s->posted = 0;
     close_control(s);
     fs_lookup_end(&s->lookup);
 }
@@ -78,6 +87,10 @@ static void withdraw(struct fs_path *path, struct fs_connector *s) {
     if (s->published) fs_listing_withdraw(s->handle, &path->listing_state);
     give_up_attempt(s);
     fs_system.free(s);
+}
+
+int fs_connector_sent_descriptor(const struct fs_path *path) {
+    return path->state == FS_AWAITING && path->search && path->search->control >= 0;
 }
 
 void fs_connector_end(struct fs_path *path) {
@@ -169,7 +182,6 @@ static int attach(struct step *at, struct fs_region_ref *region_ref) {
         fs_note_reason(at->path, at->c, FS_REASON_NONE);
         fs_path_event(at->path, FS_PATH_MOVED);
         at->outcome->what = FS_STEP_MOVED;
-        memcpy(at->outcome->name, at->search->name, at->search->length);
         if (!is_over(at)) at->path->search = NULL;
     }
     at->path->attaching = 0;
@@ -195,8 +207,31 @@ static int move(struct step *at, struct fs_region_ref *region_ref) {
 
 /* ---- the publisher ------------------------------------------------------------------------------------------- */
 
+/* Subsequent contact: takes a region that the seeker has posted. Returns true if there was one. */
+static int take_posted(struct step *at, int *failed) {
+    struct fs_accepted_region came;
+    struct fs_region_ref *region_ref;
+    if (!at->search->ends_known || !fs_cell_take(fs_fd(at->c), &at->search->ends, &came)) return 0;
+    *failed = fs_region_accept(&came, &region_ref);
+    if (!*failed) *failed = move(at, region_ref);
+    return 1;
+}
+
+/* (Most of those that meet again never need it.) */
+static void name_it(struct fs_connector *s) {
+    if (!s->length) s->length = fs_listing_name(&s->ends, s->name);
+    if (!s->lookup.name) fs_lookup_begin(&s->lookup, s->name, s->length, config.patience);
+}
+
 static int publish(struct step *at) {
     struct fs_connector *s = at->search;
+    if (fs_operations(at->path) < at->path->first_contact) {
+        int failed = 0;
+        if (take_posted(at, &failed)) return failed;
+        if (!fs_cell_may_come()) at->path->next = at->path->first_contact;
+        return 0;
+    }
+    name_it(s);
     int failed = fs_listing_publish(s->name, s->length, fs_fd(at->c), s->ends_known ? &s->ends : NULL,
                             config.waits ? NULL : &at->path->listing_state, &s->handle);
     if (failed == FS_NO_THREAD) {
@@ -229,10 +264,11 @@ static int check_listing(struct step *at) {
         return failed ? failed : move(at, region_ref);
     }
     if (state == FS_LISTING_NO_DESCRIPTORS) return -EMFILE;
-    uint32_t owner;
+    struct fs_peer_socket peer;
     if (state == FS_LISTING_FAILED) reset_violator(at, accepted.failure);
     else if (state == FS_LISTING_OTHER_VERSION) stay_on_tcp(at, FS_REASON_VERSION);
-    else if (state == FS_LISTING_OTHER_USER && fs_owner_of_peer(fs_fd(at->c), &owner) && (owner != geteuid() || !fs_admits(owner)))
+    else if (state == FS_LISTING_OTHER_USER && fs_find_peer_socket(fs_fd(at->c), -1, &peer) &&
+             (peer.user != geteuid() || !fs_admits(peer.user)))
         stay_on_tcp(at, FS_REASON_UNTRUSTED);
     else stay_on_tcp(at, FS_REASON_PEER);
     return 0;
@@ -292,6 +328,8 @@ static int offer_region(struct step *at) {
     if (region_ref) s->reused = 1;
     else failed = fs_region_new(s->peer, config.window, config.chunk, &region_ref, &memfd);
     if (failed) return failed;
+    if (s->ends_known) region_ref->there = s->ends.there;
+    region_ref->is_of_own_user = s->ends_known && s->is_of_own_user;
     s->region_ref = region_ref;
     if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);
     else failed = send_hello(s, (int[]){fs_fd(at->c)}, 1);
@@ -306,12 +344,51 @@ static int offer_region(struct step *at) {
 
 /* Returns true if the socket at the other end is this user's, as the kernel says. */
 static int has_other_end(const struct step *at, uint32_t user) {
-    uint32_t owner;
-    return fs_owner_of_peer(fs_fd(at->c), &owner) && owner == user;
+    struct fs_peer_socket peer;
+    return fs_find_peer_socket(fs_fd(at->c), -1, &peer) && peer.user == user;
+}
+
+/* Subsequent contact: posts a region that a process at the other end's address has had before. Returns true if there is one. */
+static int post(struct step *at) {
+    struct fs_connector *s = at->search;
+    if (!s->post_tries || !s->ends_known) return 0;
+    s->post_tries--;
+    struct fs_region_ref *region_ref = fs_cached_region_to(&s->ends.there, config.window, config.chunk);
+    if (!region_ref) return 0;
+    if (!fs_cell_post(region_ref->memory, fs_fd(at->c), &s->ends)) {
+        fs_region_put_back(region_ref, 1);
+        return 0;
+    }
+    s->post_tries = 0;
+    s->region_ref = region_ref;
+    s->posted = 1;
+    fs_path_event(at->path, FS_PATH_HELLO);
+    return 1;
+}
+
+/* The posted region was not taken by now, and names are next. (Where it has just been taken, the next step sees it.) */
+static void withdraw_post(struct step *at) {
+    struct fs_connector *s = at->search;
+    s->until = s->until ? s->until : fs_now() + config.patience;
+    if (!fs_cell_withdraw(s->region_ref->memory)) {
+        if (fs_now() >= s->until) stay_on_tcp(at, FS_REASON_PEER);
+        return;
+    }
+    struct fs_region_ref *region_ref = s->region_ref;
+    s->region_ref = NULL;
+    s->posted = 0;
+    s->until = 0;
+    fs_path_event(at->path, FS_PATH_AGAIN);
+    fs_region_put_back(region_ref, 1);
 }
 
 static int look_up(struct step *at) {
     struct fs_connector *s = at->search;
+    if (fs_operations(at->path) < at->path->first_contact) {
+        if (post(at)) return 0;
+        if (!s->post_tries) at->path->next = at->path->first_contact;
+        return 0;
+    }
     /* This is usually the end that connected, because it has the larger port. It reaches the number of operations before the other end,
      * which publishes when the next message has come: a look-up now would be in vain. */
     if (!s->began && !config.waits) {
@@ -323,6 +400,7 @@ static int look_up(struct step *at) {
         return 0;
     }
     int64_t next = fs_next_step(at->path);
+    name_it(s);
     int found = fs_lookup_try(&s->lookup, fs_operations(at->path), &next);
     at->path->next = next;
     if (found == -EAGAIN) {
@@ -344,6 +422,7 @@ static int look_up(struct step *at) {
     /* Anybody may hold the name. A hello carries descriptors that are for the other end only: of the users who are admitted, those who
      * could not harm this process anyway get one if the other end is theirs. */
     s->trusted = fs_is_trusted(who.uid);
+    s->is_of_own_user = who.uid == geteuid();
     if (fs_admits(who.uid) && (s->trusted || has_other_end(at, who.uid))) return offer_region(at);
     stay_on_tcp(at, FS_REASON_UNTRUSTED);
     return 0;
@@ -355,6 +434,10 @@ static int await_wakeup(struct step *at) {
         struct fs_region_ref *region_ref = s->region_ref;
         s->region_ref = NULL;
         return move(at, region_ref);
+    }
+    if (s->posted) {
+        if (fs_operations(at->path) >= at->path->first_contact) withdraw_post(at);
+        return 0;
     }
     if (++s->checks < s->next_check) return 0;
     s->next_check += FS_MIN(s->checks, FIRST_CHECK << CHECK_DOUBLINGS);
@@ -434,17 +517,18 @@ void fs_connector_step(struct fs_path *path, struct fs_connection *c, const stru
     }
 }
 
-int fs_connector_begin(struct fs_path *path, const char *name, size_t length, int publishes, const struct fs_tcp_identity *ends) {
+int fs_connector_begin(struct fs_path *path, const char *name, int publishes, const struct fs_tcp_identity *ends) {
+    size_t length = name ? strlen(name) : 0;
     if (path->state != FS_STARTING) return 0;
     if (length > FS_NAME_MAX) return -ENAMETOOLONG;
     struct fs_connector *s = fs_system.calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
-    memcpy(s->name, name, length);
+    if (name) memcpy(s->name, name, length);
     s->length = length;
     if (ends) s->ends = *ends;
     s->ends_known = ends != NULL;
-    s->control = -1;
-    fs_lookup_begin(&s->lookup, s->name, length, config.patience);
+    s->control = s->lookup.fd = -1;
+    s->post_tries = POST_TRIES;
     path->search = s;
     fs_path_event(path, publishes ? FS_PATH_PUBLISH : FS_PATH_SEEK);
     return 0;
@@ -468,6 +552,7 @@ void fs_path_restart(struct fs_path *path, struct fs_connection *c) {
     if (!s) return;
     s->stepping = s->published = 0;
     path->listing_state = NULL;
+    s->posted = 0; /* by the parent */
     give_up_attempt(s);
     path->next = fs_operations(path);
 }

@@ -12,8 +12,9 @@
 
 
 /* Starts the search of the end that publishes `name`, or looks it up; the next step begins it. The state must be FS_STARTING: otherwise
- * another thread has decided, and nothing happens. `ends` as in fs_listing_publish. Returns 0, -ENOMEM or -ENAMETOOLONG. */
-int fs_connector_begin(struct fs_path *path, const char *name, size_t length, int publishes, const struct fs_tcp_identity *ends);
+ * another thread has decided, and nothing happens. `ends`: of the connection, and the name is made of them; a test gives a name instead.
+ * Returns 0, -ENOMEM or -ENAMETOOLONG. */
+int fs_connector_begin(struct fs_path *path, const char *name, int publishes, const struct fs_tcp_identity *ends);
 
 /* Takes the next step of a connection that has one (fs_has_step). The caller is inside (fs_call_enter) and has called fs_conn_identify.
  * Does nothing in states that are the front end's, or while another thread takes a step. */
@@ -21,6 +22,9 @@ void fs_connector_step(struct fs_path *path, struct fs_connection *c, const stru
 
 /* Ends the search: the connection stays on kernel TCP for `reason`. Returns 0 if it is already on the ring, where it stays. */
 int fs_path_decide_tcp(struct fs_path *path, struct fs_connection *c, enum fs_reason reason);
+
+/* Returns true if a descriptor of the connection is on its way to the publisher, or there. */
+int fs_connector_sent_descriptor(const struct fs_path *path);
 
 /* Ends the search: withdraws the name, and refuses a region not yet taken. If a step is under way, that thread does so when the step is
  * over. Also for a connection that ends. */

@@ -1,13 +1,13 @@
 /* The rules for a connection that is about to look for its peer.
  *
- * Responsible for: both ends make the same name and take different roles; no connection looks for its peer if the settings or the
+ * Responsible for: no connection looks for its peer if the settings or the
  * kernel's answers rule it out. Never: the steps of the search (connector.c). */
 #include "rendezvous/eligibility.h"
 
 #include <arpa/inet.h>
-#include <stdio.h>
 
 #include "conn/state.h"
+#include "rendezvous/listing_name.h"
 #include "transport/tcp.h"
 
 enum { KNOWN = 64 /* addresses in the cache of fs_is_local_address */ };
@@ -51,15 +51,10 @@ int fs_permits(const struct fs_tcp_identity *ends) {
 
 /* ---- where the peer is --------------------------------------------------------------------------------------- */
 
-static int is_mapped(const unsigned char address[16]) {
-    static const unsigned char prefix[12] = {[10] = 0xff, [11] = 0xff};
-    return memcmp(address, prefix, sizeof prefix) == 0;
-}
-
 static int binds(const unsigned char address[16]) {
     struct sockaddr_in four = {.sin_family = AF_INET};
     struct sockaddr_in6 six = {.sin6_family = AF_INET6};
-    int mapped = is_mapped(address);
+    int mapped = fs_is_mapped(address);
     memcpy(&four.sin_addr, address + 12, 4);
     memcpy(&six.sin6_addr, address, 16);
     int probe = fs_system.socket(mapped ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -72,7 +67,7 @@ static int binds(const unsigned char address[16]) {
 
 int fs_is_local_address(const unsigned char address[16]) {
     static const unsigned char loopback[16] = {[15] = 1};
-    if (is_mapped(address) ? address[12] == 127 : !memcmp(address, loopback, 16)) return 1;
+    if (fs_is_mapped(address) ? address[12] == 127 : !memcmp(address, loopback, 16)) return 1;
     unsigned slot = 0;
     for (int i = 0; i < 16; i++) slot = slot * 31 + address[i];
     slot %= KNOWN;
@@ -84,33 +79,10 @@ int fs_is_local_address(const unsigned char address[16]) {
     return cache[slot].local;
 }
 
-/* ---- the name ------------------------------------------------------------------------------------------------ */
-
-/* Negative if `a` comes before `b`: by the port, then IPv4 before IPv6, then by the address. */
-static int order(const struct fs_tcp_endpoint *a, const struct fs_tcp_endpoint *b) {
-    int difference = (int)ntohs(a->port) - (int)ntohs(b->port);
-    if (!difference) difference = is_mapped(b->address) - is_mapped(a->address);
-    return difference ? difference : memcmp(a->address, b->address, 16);
-}
-
-int fs_listing_name(const struct fs_tcp_identity *ends, char *name) {
-    char text[2][40]; /* 39 characters: eight groups of four */
-    int before = order(&ends->here, &ends->there);
-    const struct fs_tcp_endpoint *first = before < 0 ? &ends->here : &ends->there, *second = before < 0 ? &ends->there : &ends->here;
-    const struct fs_tcp_endpoint *both[2] = {first, second};
-    for (int i = 0; i < 2; i++) {
-        int four = is_mapped(both[i]->address);
-        inet_ntop(four ? AF_INET : AF_INET6, both[i]->address + (four ? 12 : 0), text[i], sizeof text[i]);
-    }
-    snprintf(name, FS_NAME_MAX + 1, "fastsock/tcp/%s:%d-%s:%d", text[0], ntohs(first->port), text[1], ntohs(second->port));
-    return before == 0 ? -1 : before < 0;
-}
-
 /* ---- starting a search ----------------------------------------------------------------------------------------- */
 
 enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connection *c, int *failed) {
     struct fs_tcp_identity ends;
-    char name[FS_NAME_MAX + 1];
     enum fs_reason reason = FS_REASON_NONE;
     int publishes = 0;
     *failed = 0;
@@ -120,12 +92,12 @@ enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connecti
     } else {
         int local = fs_is_local_address(ends.there.address);
         fs_store_relaxed(&c->locality, local ? FS_HERE : FS_ELSEWHERE);
-        publishes = fs_listing_name(&ends, name);
+        publishes = fs_publishes(&ends);
         if (!local) reason = FS_REASON_REMOTE;
         else if (!fs_permits(&ends) || publishes < 0) reason = FS_REASON_EXCLUDED;
     }
     if (reason == FS_REASON_NONE) {
-        *failed = fs_connector_begin(path, name, strlen(name), publishes, &ends);
+        *failed = fs_connector_begin(path, NULL, publishes, &ends);
         if (!*failed) return FS_STEP_PENDING;
         reason = FS_REASON_RESOURCES;
     }

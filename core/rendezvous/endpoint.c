@@ -38,7 +38,7 @@ static void end_in_kernel(struct fs_connection *c) {
 }
 
 void fs_conn_finish(struct fs_path *path, struct fs_connection *c, struct fs_counters *totals) {
-    if (path->state == FS_AWAITING) end_in_kernel(c);
+    if (fs_connector_sent_descriptor(path)) end_in_kernel(c);
     fs_connector_end(path);
     if (path->region_ref) fs_region_stop_requests(path->region_ref);
     fs_conn_close(c, totals);

@@ -51,6 +51,7 @@ struct fs_path {
     int reason;                       /* enum fs_reason: why the connection is on kernel TCP */
     fs_word64 operations;             /* of the program, in total: fs_count, as several threads may count */
     fs_word64 next;                   /* the number of the operation that takes the next step */
+    int64_t first_contact;            /* of the first operation that publishes or looks up a name; before it regions are posted or taken */
     fs_atomic_ptr(fs_word32) listing_state;    /* the listing's state word that it waits for (listener.h); NULL: none */
     fs_atomic_ptr(struct fs_connector) search; /* NULL: none */
     struct fs_region_ref *region_ref; /* once attached */

@@ -16,6 +16,8 @@
 static int64_t cap = INT64_MAX;
 static struct fs_region_ref *all; /* a circular list; the one to check next. NULL: none */
 
+enum { IN_VAIN_MOST = 2 }; /* times that a region is posted for connections that others have accepted: one of several workers has it */
+
 enum { CHECKS_LEAST = 2, CHECKS_MOST = 64 }; /* regions checked for a new one, if all mappings together would be too much */
 
 static struct fs_region_ref *cached[FS_CACHED_BY_SEEKER + 1]; /* the oldest first */
@@ -221,7 +223,8 @@ void fs_region_release(struct fs_region_ref *region_ref, int recyclable) {
     }
     uncount_region(region_ref);
     struct fs_cached_region parked = {
-        .memory = region_ref->memory, .size = region_ref->size, .window = (int)region_ref->window, .is_warm = is_warm};
+        .memory = region_ref->memory, .size = region_ref->size, .window = (int)region_ref->window,
+        .peer = region_ref->peer, .is_warm = is_warm};
     memcpy(parked.id, region_ref->id, sizeof parked.id);
     fs_cache_put(&parked);
     fs_system.free(region_ref);
@@ -235,6 +238,33 @@ struct fs_region_ref *fs_cached_region_for(pid_t peer, int window, int chunk) {
         if (fs_recycle_region(region_ref->memory, window)) return take_cached(position); /* else for later */
     }
     return NULL;
+}
+
+struct fs_region_ref *fs_cached_region_to(const struct fs_tcp_endpoint *there, int window, int chunk) {
+    size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
+    for (int position = cached_count - 1; position >= 0; position--) {
+        struct fs_region_ref *region_ref = cached[position];
+        if (!region_ref->is_of_own_user || region_ref->window != (uint32_t)window || region_ref->size != size) continue;
+        if (memcmp(&region_ref->there, there, sizeof *there) != 0) continue;
+        if (fs_recycle_region(region_ref->memory, window)) return take_cached(position);
+    }
+    return NULL;
+}
+
+void fs_region_put_back(struct fs_region_ref *region_ref, int in_vain) {
+    region_ref->in_vain = in_vain ? region_ref->in_vain + 1 : 0;
+    if (region_ref->in_vain > IN_VAIN_MOST) {
+        fs_region_discard(region_ref);
+        return;
+    }
+    fs_unrecycle_region(region_ref->memory);
+    if (!in_vain) {
+        cache_region(region_ref, 0);
+        return;
+    }
+    memmove(cached + 1, cached, (size_t)cached_count++ * sizeof *cached);
+    cached[0] = region_ref;
+    if (cached_count > FS_CACHED_BY_SEEKER) fs_region_discard(take_cached(0));
 }
 
 int fs_cached_region_count(void) { return cached_count; }

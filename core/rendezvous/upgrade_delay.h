@@ -10,6 +10,9 @@ enum {
     /* FS_SESSION_LENGTHS: classes of lengths, each up to twice the one before: from 8 operations on, to 65,536 and more */
     FS_SESSION_MOVE_COST = 16,  /* cost of a move, in operations on kernel TCP */
     FS_SESSION_SEARCH_COST = 6, /* cost of a search that finds nobody (docs/decisions.md) */
+    /* Where two processes have a region in common, a move is cheap, but not free: sessions that last begin to search with this operation. */
+    FS_LINKED_BEGINS = 2,
+    FS_SESSION_LASTING = 14, /* operations from which that pays: 7 requests (docs/decisions.md) */
 };
 
 enum fs_search_result { FS_NOT_SEARCHED, FS_SEARCH_FAILED, FS_SEARCH_MOVED };
@@ -24,6 +27,11 @@ void fs_note_session_of(struct fs_session_stats *s, const struct fs_path *path, 
  * `s`: NULL if nothing is known. */
 static inline int64_t fs_search_begins(const struct fs_session_stats *s, int64_t move_after) {
     return s && move_after && s->later > move_after ? s->later : move_after;
+}
+
+/* Returns the number of operations before the first step of the search, which may be a subsequent contact. */
+static inline int64_t fs_first_step(const struct fs_session_stats *s, int64_t begins) {
+    return s && s->linked && s->lasting > 0.5 ? FS_MIN(begins, (int64_t)FS_LINKED_BEGINS) : begins;
 }
 
 /* Returns the reason for kernel TCP until then. */

@@ -167,12 +167,13 @@ static inline void fs_region_format(void *memory, uint32_t window, uint32_t chun
     region->magic = FS_MAGIC;
 }
 
-/* Readies a used region for its next connection: zeroes the state of both sides and leaves the arenas. */
+/* Readies a used region for its next connection: zeroes the state of both sides, and leaves the cell and the arenas. */
 static inline void fs_region_recycle(struct fs_region *region, uint32_t window) {
     size_t end = fs_directions_end(fs_slots(window));
     fs_store_relaxed(&region->wakeup, 0);
     for (int side = 0; side < 2; side++) fs_store_relaxed(&region->done[side], FS_IN_USE); /* (the publisher may look: fs_cool) */
-    memset(region->asks, 0, end - offsetof(struct fs_region, asks));
+    memset(region->asks, 0, offsetof(struct fs_region, cell) - offsetof(struct fs_region, asks));
+    memset(region + 1, 0, end - sizeof *region);
 }
 
 /* Replaces `ring` by one attached elsewhere, except the counters: threads that wait on the kernel may be counting. */

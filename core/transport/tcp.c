@@ -8,6 +8,9 @@
 
 #include "transport/options.h"
 
+#ifndef SO_COOKIE
+#define SO_COOKIE 57 /* Linux 4.12 */
+#endif
 #ifndef SO_ZEROCOPY
 #define SO_ZEROCOPY 60
 #endif
@@ -102,7 +105,7 @@ static int ask_diag(struct diag *d, int diag, struct inet_diag_msg *told) {
     return error == -ENOENT ? 0 : -1;
 }
 
-static int open_diag(void) {
+int fs_open_diag(void) {
     return fs_system.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
 }
 
@@ -111,7 +114,7 @@ enum fs_peer_state fs_peer_socket_state(int fd) {
     struct inet_diag_msg told;
     enum fs_peer_state peer = FS_PEER_UNKNOWN;
     if (!name_peer(&d, fd)) return FS_PEER_UNKNOWN;
-    int diag = open_diag();
+    int diag = fs_open_diag();
     if (diag < 0) return FS_PEER_UNKNOWN;
     int found = ask_diag(&d, diag, &told);
     if (found > 0) {
@@ -129,17 +132,24 @@ enum fs_peer_state fs_peer_socket_state(int fd) {
     return peer;
 }
 
-int fs_owner_of_peer(int fd, uint32_t *user) {
+int fs_find_peer_socket(int fd, int diag, struct fs_peer_socket *peer) {
     struct diag d;
     struct inet_diag_msg told;
     if (!name_peer(&d, fd)) return 0;
-    int diag = open_diag();
-    if (diag < 0) return 0;
-    int found = ask_diag(&d, diag, &told);
-    fs_system.close(diag);
+    int own = diag < 0 ? fs_open_diag() : -1;
+    if (diag < 0 && own < 0) return 0;
+    int found = ask_diag(&d, diag < 0 ? own : diag, &told);
+    if (own >= 0) fs_system.close(own);
     if (found <= 0 || told.idiag_state != FS_TCP_ESTABLISHED) return 0;
-    *user = told.idiag_uid;
+    peer->user = told.idiag_uid;
+    peer->cookie = (uint64_t)told.id.idiag_cookie[1] << 32 | told.id.idiag_cookie[0];
     return 1;
+}
+
+uint64_t fs_cookie(int fd) {
+    uint64_t cookie;
+    socklen_t n = sizeof cookie;
+    return fs_system.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 ? cookie : 0;
 }
 
 /* ---- reset, options and addresses -------------------------------------------------------------------------------- */

@@ -19,9 +19,21 @@ int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received);
 /* Returns the state of the other end's socket. sock_diag(7) reports a socket that a process holds with its inode, and others without. */
 enum fs_peer_state fs_peer_socket_state(int fd);
 
-/* Sets `*user` to the owner of the other end's socket, for an established connection in this network namespace. Returns 0 if the kernel
- * does not know. */
-int fs_owner_of_peer(int fd, uint32_t *user);
+/* The other end's socket. */
+struct fs_peer_socket {
+    uint32_t user;   /* its owner */
+    uint64_t cookie; /* its SO_COOKIE */
+};
+
+/* Returns a socket of sock_diag(7), or -1. */
+int fs_open_diag(void);
+
+/* Sets `*peer`, for an established connection in this network namespace. `diag`: asks there; -1: on a socket of its own, which costs the
+ * double. Returns 0 if the kernel does not know. */
+int fs_find_peer_socket(int fd, int diag, struct fs_peer_socket *peer);
+
+/* Returns the socket's number in this network namespace, which no other one ever has; 0 if the kernel does not say. */
+uint64_t fs_cookie(int fd);
 
 /* Resets the connection: dissolves the association, with a RST (tcp(7)). */
 int fs_reset_connection(int fd);

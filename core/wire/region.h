@@ -5,6 +5,8 @@
  *   64       +-----------------------------+
  *            | rendezvous line             |  answer of the publisher, "done" marks for recycling
  *   128      +-----------------------------+
+ *            | cell                        |  the next connection, offered by the seeker while the publisher has the region parked
+ *   256      +-----------------------------+
  *            | direction 0: seeker ->      |
  *            | publisher                   |
  *            |   sender's line             |  FIN, switch offset, credit wait
@@ -44,7 +46,7 @@
 
 #define FS_MAGIC UINT64_C(0x6b636f7374736166) /* "fastsock", little endian: another byte order never matches */
 #ifndef FS_VERSION /* (a test builds a program of another version) */
-#define FS_VERSION 7
+#define FS_VERSION 8
 #endif
 #define FS_LINE 64
 
@@ -213,6 +215,20 @@ _Static_assert(sizeof(struct fs_refusal) == 8, "no padding on the wire");
 FS_ASSERT_OFFSET(fs_refusal, why, 0);
 FS_ASSERT_OFFSET(fs_refusal, version, 4);
 
+/* A region that both have mapped is offered for another connection without a message: the seeker writes here which one, and posts; the
+ * publisher looks at its parked regions. `state` is a generation, twice, plus 1 while it is posted. The swap to the next generation takes
+ * the cell, or withdraws it: one of the two succeeds. */
+struct fs_cell {
+    _Alignas(FS_LINE) fs_word64 state;
+    _Alignas(FS_LINE) uint64_t cookie; /* SO_COOKIE of the seeker's socket: a socket that has its port later has another one */
+    unsigned char seeker[18], publisher[18]; /* the ends: an IPv6 address (IPv4 as ::ffff:...) and a port, both in network order */
+};
+_Static_assert(sizeof(struct fs_cell) == 2 * FS_LINE, "what both write, and what the seeker writes");
+FS_ASSERT_OFFSET(fs_cell, state, 0);
+FS_ASSERT_OFFSET(fs_cell, cookie, 64);
+FS_ASSERT_OFFSET(fs_cell, seeker, 72);
+FS_ASSERT_OFFSET(fs_cell, publisher, 90);
+
 struct fs_region {
     _Alignas(FS_LINE) uint64_t magic;
     uint32_t version;
@@ -227,9 +243,10 @@ struct fs_region {
     fs_word64 asks[2];                  /* token of the control socket of side 0 / 1 */
     fs_word64 set[2];                   /* event set of side 0 / 1: 0 none, else its id << 32 | slot + 1 */
     fs_word64 asks_else[2];             /* token of another holder of side 0 / 1, used if the first one has ended */
+    struct fs_cell cell;
     /* followed by direction 0, its descriptors, direction 1, its descriptors, and the parts of the arenas */
 };
-_Static_assert(sizeof(struct fs_region) == 2 * FS_LINE, "header and rendezvous line");
+_Static_assert(sizeof(struct fs_region) == 4 * FS_LINE, "header, rendezvous line and cell");
 FS_ASSERT_OFFSET(fs_region, magic, 0);
 FS_ASSERT_OFFSET(fs_region, version, 8);
 FS_ASSERT_OFFSET(fs_region, window, 12);
@@ -243,6 +260,7 @@ FS_ASSERT_OFFSET(fs_region, done, 68);
 FS_ASSERT_OFFSET(fs_region, asks, 80);
 FS_ASSERT_OFFSET(fs_region, set, 96);
 FS_ASSERT_OFFSET(fs_region, asks_else, 112);
+FS_ASSERT_OFFSET(fs_region, cell, 128);
 
 static inline uint32_t fs_slots(uint32_t window) {
     uint32_t slots = 1;

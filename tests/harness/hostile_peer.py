@@ -25,7 +25,7 @@ from harness.pairs import FUTEX, SECONDS, KernelSocket, Task, bind_beside, make_
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 MAGIC = int.from_bytes(b"fastsock", "little")
-VERSION = 7
+VERSION = 8
 HELLO = struct.Struct("=QIIQ16s")  # magic, version, reuse, size, id
 REQUEST = struct.Struct("=QII16s")  # magic, version, side, id
 ASK_MAGIC = int.from_bytes(b"fs-ask-1", "little")
@@ -61,7 +61,7 @@ class Region:
         self.map = mmap.mmap(memfd, size)
         self.size, self.window, self.chunk = size, window, chunk
         self.slots = 1 << (window - 1).bit_length()
-        self.near = -(2 * LINE + 2 * (HALF_SIZE + self.slots * LINE)) % 4096 // 2
+        self.near = -(4 * LINE + 2 * (HALF_SIZE + self.slots * LINE)) % 4096 // 2
         self.arena = self.near + window * chunk
         # Whole words are stored at once through these, as the protocol demands.
         self._bytes = memoryview(self.map)
@@ -71,7 +71,7 @@ class Region:
     def size_of(window: int, chunk: int) -> int:
         """Bytes of a region of this geometry."""
         slots = 1 << (window - 1).bit_length()
-        near_parts_end = (2 * LINE + 2 * (HALF_SIZE + slots * LINE) + 4095) & ~4095
+        near_parts_end = (4 * LINE + 2 * (HALF_SIZE + slots * LINE) + 4095) & ~4095
         return (near_parts_end + 2 * window * chunk + 2 * SPARES + 4095) & ~4095
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Region:
             self[field] = value
 
     def half(self, number: int) -> int:
-        return 2 * LINE + number * (HALF_SIZE + self.slots * LINE)
+        return 4 * LINE + number * (HALF_SIZE + self.slots * LINE)
 
     def get(self, half: int, field: str) -> int:
         offset, width = HALF[field]
@@ -123,7 +123,7 @@ class Region:
         offset = 0 if len(payload) <= self.near else self.near + gap
         lie = {"seq": number + 1, "length": len(payload), "type": DATA, "state": INLINED if fits else SEALED,
                "offset": offset, **lies}  # fmt: skip
-        start = 2 * LINE + 2 * (HALF_SIZE + self.slots * LINE) + half * self.near + offset
+        start = 4 * LINE + 2 * (HALF_SIZE + self.slots * LINE) + half * self.near + offset
         if fits:
             start = at + 16
         self.map[start : start + len(payload)] = payload
@@ -211,7 +211,7 @@ class Peer:
         fcntl.fcntl(memfd, fcntl.F_ADD_SEALS, seals)
         mapped = max(os.fstat(memfd).st_size, 1)
         self.region = Region(memfd, mapped, self.window, self.chunk)
-        if mapped >= 2 * LINE:
+        if mapped >= 4 * LINE:
             self.region.format(self.id)
         return memfd
 

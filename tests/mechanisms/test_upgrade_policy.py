@@ -25,6 +25,9 @@ class SessionStats(ctypes.Structure):
         *((name, ctypes.c_double) for name in ("found", "missed", "calls", "messages")),
         ("noted", ctypes.c_uint32),
         ("later", ctypes.c_int64),
+        ("lasting", ctypes.c_double),
+        ("sessions", ctypes.c_uint32),
+        ("linked", ctypes.c_int),
     ]
 
     def note(self, operations: int, sought: int = NOT_SOUGHT, calls: int = 0, messages: int = 0) -> None:

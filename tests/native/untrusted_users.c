@@ -537,7 +537,7 @@ static void seek_at_stranger(int old) {
     enter_front();
     fs_count_opened(FS_REASON_FEW);
     fs_path_open(&path, &ends[0].c, 0, FS_REASON_FEW);
-    check(fs_path_event(&path, FS_PATH_START) && fs_connector_begin(&path, name, strlen(name), 0, NULL) == 0, "no search");
+    check(fs_path_event(&path, FS_PATH_START) && fs_connector_begin(&path, name, 0, NULL) == 0, "no search");
     for (path.operations = 1; path.state != FS_DECIDED; path.operations++) {
         check(path.operations < 10000 && fs_call_enter(&ends[0].c, &call), "nothing is decided");
         fs_connector_step(&path, &ends[0].c, NULL, &step);

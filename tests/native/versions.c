@@ -57,7 +57,7 @@ int main(int count, char **words) {
     fs_count_opened(FS_REASON_FEW);
     fs_path_open(&path, &end.c, 0, FS_REASON_FEW);
     check(fs_path_event(&path, FS_PATH_START), "starting");
-    check(fs_connector_begin(&path, words[3], strlen(words[3]), publishes, NULL) == 0, "searching");
+    check(fs_connector_begin(&path, words[3], publishes, NULL) == 0, "searching");
     leave();
     for (int round = 0; round < ROUNDS || !both; round++) {
         memset(block, round + publishes, sizeof block);

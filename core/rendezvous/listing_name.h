@@ -1,0 +1,15 @@
+/* The name by which the two ends of a connection find each other, and which of them publishes it. */
+#ifndef FASTSOCK_LISTING_NAME_H
+#define FASTSOCK_LISTING_NAME_H
+
+#include "control/tcp_identity.h"
+#include "include/fastsock.h"
+
+/* Returns 1 if this end publishes the name, which is the one with the smaller port, 0 if this end looks it up, and -1 if the two ends are
+ * the same one. */
+int fs_publishes(const struct fs_tcp_identity *ends);
+
+/* Writes the name into `name`, which has room for FS_NAME_MAX + 1 bytes. Both ends make the same one. Returns its length. */
+size_t fs_listing_name(const struct fs_tcp_identity *ends, char *name);
+
+#endif
