@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import socket
+import struct
 
 import pytest
 from harness.pairs import (
@@ -251,3 +252,36 @@ def test_killed_after_its_half_close(kind: str) -> None:
         with raises_errno(errno.EPIPE):
             near.send(b"x")
         assert near.recv(100) == b""
+
+
+def half_close_and_stand_by(sock: socket.socket) -> None:
+    sock.shutdown(socket.SHUT_WR)
+    say("standing by")
+    told()
+
+
+@pytest.mark.parametrize("by", ["settimeout", "SO_SNDTIMEO"])
+def test_killed_after_its_half_close_while_we_wait_for_room_shortly(kind: str, by: str) -> None:
+    """No wait is so long that something looks at the peer meanwhile."""
+    with spawn(kind, half_close_and_stand_by) as (near, child):
+        assert child.line() == "standing by"
+        assert near.recv(100) == b""
+        near.setblocking(False)
+        with pytest.raises(BlockingIOError):  # noqa: PT012
+            while True:
+                near.send(payload(1 << 20))
+        child.kill()
+        near.settimeout(0.05 if by == "settimeout" else None)
+        if by == "SO_SNDTIMEO":
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 50_000))
+
+        def error() -> int | None:
+            try:
+                near.send(b"x")
+            except (TimeoutError, BlockingIOError):
+                return None
+            except OSError as error:
+                return error.errno
+            return 0
+
+        until(lambda: error() == errno.EPIPE, "the send fails")
