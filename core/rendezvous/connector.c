@@ -18,6 +18,7 @@
 #include "conn/state.h"
 #include "rendezvous/listing_name.h"
 #include "rendezvous/peer_lookup.h"
+#include "rendezvous/subsequent_contact.h"
 #include "process/holder_count.h"
 #include "transport/tcp.h"
 #include "wire/control_msg.h"
@@ -27,15 +28,13 @@ enum {
     RETRY_OPERATIONS = 4, /* operations before a connection that waits for a descriptor tries again */
     FORKED_PAUSE = 8,     /* operations before a connection shared with another process tries again */
     CORKED_PAUSE = 64,    /* operations before a connection with TCP_CORK tries again, unless that is cleared (fs_option_set) */
-    POST_TRIES = 4,       /* operations in which a free region is looked for */
     FIRST_CHECK = 4,      /* steps before the socket is first checked for an answer; doubled CHECK_DOUBLINGS times */
     CHECK_DOUBLINGS = 4,
     TRY_PAUSE = 256, /* operations before the control thread is tried again: an attempt costs system calls and a warning */
 };
 
 struct fs_connector {
-    char name[FS_NAME_MAX + 1];
-    size_t length; /* 0: the name is still to be made */
+    char name[FS_NAME_MAX + 1];  /* "": it is still to be made */
     struct fs_tcp_identity ends; /* of the connection, if ends_known */
     int ends_known;
     int stepping;  /* a thread takes a step */
@@ -45,10 +44,8 @@ struct fs_connector {
     int control;                      /* the socket to the publisher; -1: none */
     pid_t peer;                       /* the process at its other end */
     int trusted;                      /* which belongs to a trusted user */
-    int is_of_own_user;               /* to this one */
-    struct fs_region_ref *region_ref; /* posted, or sent with the hello */
-    int posted;                       /* it is posted in its cell, and nobody was looked for */
-    int post_tries;                   /* left: the last connection's other end may not have finished with its region yet */
+    struct fs_region_ref *region_ref; /* sent with the hello */
+    struct fs_subsequent_contact posts; /* or offered without one */
     int reused;                       /* a cached region was offered: the next one is new */
     int64_t until;                    /* monotonic ns: limit of the wait for an answer */
     int checks, attempts;
@@ -63,7 +60,6 @@ void fs_set_upgrade_config(const struct fs_upgrade_config *given) {
     fs_set_memory_cap(given->memory_cap);
 }
 
-
 /* ---- end of a search ------------------------------------------------------------------------------------------ */
 
 static void close_control(struct fs_connector *s) {
@@ -73,11 +69,9 @@ static void close_control(struct fs_connector *s) {
 
 static void give_up_attempt(struct fs_connector *s) {
     /* A fork may come while the host lock is unlocked in there: the child releases its own. */
-    struct fs_region_ref *region_ref = s->region_ref;
+    if (s->region_ref) fs_region_discard(s->region_ref);
     s->region_ref = NULL;
-    if (region_ref && s->posted && fs_cell_withdraw(region_ref->memory)) fs_region_put_back(region_ref, 0);
-    else if (region_ref) fs_region_discard(region_ref);
-    s->posted = 0;
+    fs_contact_withdraw(&s->posts, 0);
     close_control(s);
     fs_lookup_end(&s->lookup);
 }
@@ -207,32 +201,22 @@ static int move(struct step *at, struct fs_region_ref *region_ref) {
 
 /* ---- the publisher ------------------------------------------------------------------------------------------- */
 
-/* Subsequent contact: takes a region that the seeker has posted. Returns true if there was one. */
-static int take_posted(struct step *at, int *failed) {
-    struct fs_accepted_region came;
-    struct fs_region_ref *region_ref;
-    if (!at->search->ends_known || !fs_cell_take(fs_fd(at->c), &at->search->ends, &came)) return 0;
-    *failed = fs_region_accept(&came, &region_ref);
-    if (!*failed) *failed = move(at, region_ref);
-    return 1;
-}
-
-/* (Most of those that meet again never need it.) */
-static void name_it(struct fs_connector *s) {
-    if (!s->length) s->length = fs_listing_name(&s->ends, s->name);
-    if (!s->lookup.name) fs_lookup_begin(&s->lookup, s->name, s->length, config.patience);
+static void name_it(struct fs_connector *s) { /* (most of those that have met before never need it) */
+    if (!*s->name) fs_listing_name(&s->ends, s->name);
+    if (!s->lookup.name) fs_lookup_begin(&s->lookup, s->name, strlen(s->name), config.patience);
 }
 
 static int publish(struct step *at) {
     struct fs_connector *s = at->search;
     if (fs_operations(at->path) < at->path->first_contact) {
-        int failed = 0;
-        if (take_posted(at, &failed)) return failed;
+        struct fs_region_ref *region_ref = NULL;
+        int failed = s->ends_known ? fs_contact_take(fs_fd(at->c), &s->ends, &region_ref) : 0;
+        if (region_ref) return move(at, region_ref);
         if (!fs_cell_may_come()) at->path->next = at->path->first_contact;
-        return 0;
+        return failed;
     }
     name_it(s);
-    int failed = fs_listing_publish(s->name, s->length, fs_fd(at->c), s->ends_known ? &s->ends : NULL,
+    int failed = fs_listing_publish(s->name, strlen(s->name), fs_fd(at->c), s->ends_known ? &s->ends : NULL,
                             config.waits ? NULL : &at->path->listing_state, &s->handle);
     if (failed == FS_NO_THREAD) {
         at->outcome->no_thread = failed;
@@ -278,18 +262,9 @@ static int check_listing(struct step *at) {
 
 /* Sends HELLO with `count` descriptors. Returns 0 or -errno. */
 static int send_hello(struct fs_connector *s, const int *descriptors, int count) {
-    struct fs_hello hello = {
-        .magic = FS_MAGIC, .version = FS_VERSION, .reuse = (uint32_t)(count == 1), .size = s->region_ref->size};
-    union {
-        char space[CMSG_SPACE(2 * sizeof(int))];
-        struct cmsghdr aligned;
-    } control;
-    struct iovec iov = {&hello, sizeof hello};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
+    struct fs_hello hello = {.magic = FS_MAGIC, .version = FS_VERSION, .reuse = count == 1, .size = s->region_ref->size};
     memcpy(hello.id, s->region_ref->id, sizeof hello.id);
-    memset(&control, 0, sizeof control);
-    fs_put_cmsg(&message, &control.aligned, SCM_RIGHTS, descriptors, (size_t)count * sizeof(int));
-    return fs_system.sendmsg(s->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+    return fs_send_hello(s->control, &hello, descriptors, count);
 }
 
 /* Returns the reason that a refusal means. A later version may have reasons that this one does not know. */
@@ -321,15 +296,15 @@ static int is_gone(int failed) {
 }
 
 /* Sends the connection's own descriptor along: it proves this end's identity to the publisher. */
-static int offer_region(struct step *at) {
+static int offer_region(struct step *at, uint32_t user) {
     struct fs_connector *s = at->search;
     int memfd = -1, failed = 0;
     struct fs_region_ref *region_ref = s->reused ? NULL : fs_cached_region_for(s->peer, config.window, config.chunk);
     if (region_ref) s->reused = 1;
     else failed = fs_region_new(s->peer, config.window, config.chunk, &region_ref, &memfd);
     if (failed) return failed;
-    if (s->ends_known) region_ref->there = s->ends.there;
-    region_ref->is_of_own_user = s->ends_known && s->is_of_own_user;
+    region_ref->there = s->ends.there;
+    region_ref->is_of_own_user = s->ends_known && user == geteuid();
     s->region_ref = region_ref;
     if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);
     else failed = send_hello(s, (int[]){fs_fd(at->c)}, 1);
@@ -348,45 +323,12 @@ static int has_other_end(const struct step *at, uint32_t user) {
     return fs_find_peer_socket(fs_fd(at->c), -1, &peer) && peer.user == user;
 }
 
-/* Subsequent contact: posts a region that a process at the other end's address has had before. Returns true if there is one. */
-static int post(struct step *at) {
-    struct fs_connector *s = at->search;
-    if (!s->post_tries || !s->ends_known) return 0;
-    s->post_tries--;
-    struct fs_region_ref *region_ref = fs_cached_region_to(&s->ends.there, config.window, config.chunk);
-    if (!region_ref) return 0;
-    if (!fs_cell_post(region_ref->memory, fs_fd(at->c), &s->ends)) {
-        fs_region_put_back(region_ref, 1);
-        return 0;
-    }
-    s->post_tries = 0;
-    s->region_ref = region_ref;
-    s->posted = 1;
-    fs_path_event(at->path, FS_PATH_HELLO);
-    return 1;
-}
-
-/* The posted region was not taken by now, and names are next. (Where it has just been taken, the next step sees it.) */
-static void withdraw_post(struct step *at) {
-    struct fs_connector *s = at->search;
-    s->until = s->until ? s->until : fs_now() + config.patience;
-    if (!fs_cell_withdraw(s->region_ref->memory)) {
-        if (fs_now() >= s->until) stay_on_tcp(at, FS_REASON_PEER);
-        return;
-    }
-    struct fs_region_ref *region_ref = s->region_ref;
-    s->region_ref = NULL;
-    s->posted = 0;
-    s->until = 0;
-    fs_path_event(at->path, FS_PATH_AGAIN);
-    fs_region_put_back(region_ref, 1);
-}
-
 static int look_up(struct step *at) {
     struct fs_connector *s = at->search;
     if (fs_operations(at->path) < at->path->first_contact) {
-        if (post(at)) return 0;
-        if (!s->post_tries) at->path->next = at->path->first_contact;
+        if (s->ends_known && fs_contact_post(&s->posts, fs_fd(at->c), &s->ends, config.window, config.chunk))
+            fs_path_event(at->path, FS_PATH_HELLO);
+        else if (!fs_contact_may_post(&s->posts)) at->path->next = at->path->first_contact;
         return 0;
     }
     /* This is usually the end that connected, because it has the larger port. It reaches the number of operations before the other end,
@@ -415,29 +357,31 @@ static int look_up(struct step *at) {
     struct ucred who;
     socklen_t size = sizeof who;
     s->control = fs_lookup_take(&s->lookup);
-    s->trusted = 0;
     s->until = fs_now() + config.patience;
     if (fs_system.getsockopt(s->control, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0) return -errno;
     s->peer = who.pid;
     /* Anybody may hold the name. A hello carries descriptors that are for the other end only: of the users who are admitted, those who
      * could not harm this process anyway get one if the other end is theirs. */
     s->trusted = fs_is_trusted(who.uid);
-    s->is_of_own_user = who.uid == geteuid();
-    if (fs_admits(who.uid) && (s->trusted || has_other_end(at, who.uid))) return offer_region(at);
+    if (fs_admits(who.uid) && (s->trusted || has_other_end(at, who.uid))) return offer_region(at, who.uid);
     stay_on_tcp(at, FS_REASON_UNTRUSTED);
     return 0;
 }
 
 static int await_wakeup(struct step *at) {
     struct fs_connector *s = at->search;
+    if (s->posts.count) {
+        struct fs_region_ref *taken = fs_contact_taken(&s->posts);
+        if (taken) return move(at, taken);
+        if (fs_operations(at->path) < at->path->first_contact) return 0;
+        fs_contact_withdraw(&s->posts, 1);
+        fs_path_event(at->path, FS_PATH_AGAIN);
+        return 0;
+    }
     if (fs_wakeup_seen(s->region_ref->memory)) {
         struct fs_region_ref *region_ref = s->region_ref;
         s->region_ref = NULL;
         return move(at, region_ref);
-    }
-    if (s->posted) {
-        if (fs_operations(at->path) >= at->path->first_contact) withdraw_post(at);
-        return 0;
     }
     if (++s->checks < s->next_check) return 0;
     s->next_check += FS_MIN(s->checks, FIRST_CHECK << CHECK_DOUBLINGS);
@@ -518,17 +462,14 @@ void fs_connector_step(struct fs_path *path, struct fs_connection *c, const stru
 }
 
 int fs_connector_begin(struct fs_path *path, const char *name, int publishes, const struct fs_tcp_identity *ends) {
-    size_t length = name ? strlen(name) : 0;
     if (path->state != FS_STARTING) return 0;
-    if (length > FS_NAME_MAX) return -ENAMETOOLONG;
+    if (name && strlen(name) > FS_NAME_MAX) return -ENAMETOOLONG;
     struct fs_connector *s = fs_system.calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
-    if (name) memcpy(s->name, name, length);
-    s->length = length;
+    if (name) strcpy(s->name, name);
     if (ends) s->ends = *ends;
     s->ends_known = ends != NULL;
     s->control = s->lookup.fd = -1;
-    s->post_tries = POST_TRIES;
     path->search = s;
     fs_path_event(path, publishes ? FS_PATH_PUBLISH : FS_PATH_SEEK);
     return 0;
@@ -552,7 +493,7 @@ void fs_path_restart(struct fs_path *path, struct fs_connection *c) {
     if (!s) return;
     s->stepping = s->published = 0;
     path->listing_state = NULL;
-    s->posted = 0; /* by the parent */
+    fs_contact_forget(&s->posts);
     give_up_attempt(s);
     path->next = fs_operations(path);
 }

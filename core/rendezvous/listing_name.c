@@ -18,7 +18,7 @@ int fs_publishes(const struct fs_tcp_identity *ends) {
     return before == 0 ? -1 : before < 0;
 }
 
-size_t fs_listing_name(const struct fs_tcp_identity *ends, char *name) {
+void fs_listing_name(const struct fs_tcp_identity *ends, char *name) {
     char text[2][40]; /* 39 characters: eight groups of four */
     int before = order(&ends->here, &ends->there);
     const struct fs_tcp_endpoint *first = before < 0 ? &ends->here : &ends->there, *second = before < 0 ? &ends->there : &ends->here;
@@ -27,5 +27,5 @@ size_t fs_listing_name(const struct fs_tcp_identity *ends, char *name) {
         int four = fs_is_mapped(both[i]->address);
         inet_ntop(four ? AF_INET : AF_INET6, both[i]->address + (four ? 12 : 0), text[i], sizeof text[i]);
     }
-    return (size_t)snprintf(name, FS_NAME_MAX + 1, "fastsock/tcp/%s:%d-%s:%d", text[0], ntohs(first->port), text[1], ntohs(second->port));
+    snprintf(name, FS_NAME_MAX + 1, "fastsock/tcp/%s:%d-%s:%d", text[0], ntohs(first->port), text[1], ntohs(second->port));
 }

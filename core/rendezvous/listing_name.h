@@ -9,7 +9,7 @@
  * the same one. */
 int fs_publishes(const struct fs_tcp_identity *ends);
 
-/* Writes the name into `name`, which has room for FS_NAME_MAX + 1 bytes. Both ends make the same one. Returns its length. */
-size_t fs_listing_name(const struct fs_tcp_identity *ends, char *name);
+/* Writes the name into `name`, which has room for FS_NAME_MAX + 1 bytes. Both ends make the same one. */
+void fs_listing_name(const struct fs_tcp_identity *ends, char *name);
 
 #endif

@@ -16,7 +16,7 @@
 static int64_t cap = INT64_MAX;
 static struct fs_region_ref *all; /* a circular list; the one to check next. NULL: none */
 
-enum { IN_VAIN_MOST = 2 }; /* times that a region is posted for connections that others have accepted: one of several workers has it */
+enum { IN_VAIN_MOST = 32 }; /* times that a region is posted for connections that other processes have accepted. (Is its own alive at all?) */
 
 enum { CHECKS_LEAST = 2, CHECKS_MOST = 64 }; /* regions checked for a new one, if all mappings together would be too much */
 
@@ -240,19 +240,26 @@ struct fs_region_ref *fs_cached_region_for(pid_t peer, int window, int chunk) {
     return NULL;
 }
 
-struct fs_region_ref *fs_cached_region_to(const struct fs_tcp_endpoint *there, int window, int chunk) {
+static int is_of_one(const struct fs_region_ref *region_ref, struct fs_region_ref *const *others, int count) {
+    for (int i = 0; i < count; i++)
+        if (others[i]->peer == region_ref->peer) return 1;
+    return 0;
+}
+
+struct fs_region_ref *fs_cached_region_to(const struct fs_tcp_endpoint *there, struct fs_region_ref *const *others, int count, int window,
+                                          int chunk) {
     size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
     for (int position = cached_count - 1; position >= 0; position--) {
         struct fs_region_ref *region_ref = cached[position];
         if (!region_ref->is_of_own_user || region_ref->window != (uint32_t)window || region_ref->size != size) continue;
-        if (memcmp(&region_ref->there, there, sizeof *there) != 0) continue;
+        if (memcmp(&region_ref->there, there, sizeof *there) != 0 || is_of_one(region_ref, others, count)) continue;
         if (fs_recycle_region(region_ref->memory, window)) return take_cached(position);
     }
     return NULL;
 }
 
 void fs_region_put_back(struct fs_region_ref *region_ref, int in_vain) {
-    region_ref->in_vain = in_vain ? region_ref->in_vain + 1 : 0;
+    region_ref->in_vain += in_vain;
     if (region_ref->in_vain > IN_VAIN_MOST) {
         fs_region_discard(region_ref);
         return;

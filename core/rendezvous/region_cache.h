@@ -25,7 +25,7 @@ struct fs_region_ref {
     uint32_t window;                       /* known once attached */
     struct fs_tcp_endpoint there;          /* the seeker's: the other end of its last connection */
     int is_of_own_user;                    /* the process at the other end is */
-    int in_vain;                           /* posted so many times in turn, and not taken */
+    int in_vain;                           /* posted so many times since its last connection, and not taken */
     struct fs_connection *asked;           /* the connection whose requests are answered; NULL: none */
     size_t counted;                        /* bytes of the region that count against the cap */
     struct fs_region_ref *next, *previous; /* list of counted regions, circular; NULL: not in the list */
@@ -70,8 +70,10 @@ enum { FS_CACHED_PER_PEER = 8, FS_CACHED_BY_SEEKER = 64 }; /* regions kept for o
 /* Returns the newest cached region for a connection to this process, if both sides have finished with it and the geometry fits; else NULL. */
 struct fs_region_ref *fs_cached_region_for(pid_t peer, int window, int chunk);
 
-/* The same for a connection to this address and port, of a process of this user: the one that had such a connection last. */
-struct fs_region_ref *fs_cached_region_to(const struct fs_tcp_endpoint *there, int window, int chunk);
+/* The same for a connection to this address and port, of a process of this user that is none of the `count` others': the one that had such
+ * a connection last. */
+struct fs_region_ref *fs_cached_region_to(const struct fs_tcp_endpoint *there, struct fs_region_ref *const *others, int count, int window,
+                                          int chunk);
 
 /* Caches a region again that fs_cached_region_to has returned, and nobody has taken: as the one to be used last if it was posted in vain. */
 void fs_region_put_back(struct fs_region_ref *region_ref, int in_vain);

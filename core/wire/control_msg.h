@@ -53,6 +53,19 @@ static inline struct cmsghdr *fs_put_cmsg(struct msghdr *message, struct cmsghdr
     return (struct cmsghdr *)((char *)c + CMSG_SPACE(n));
 }
 
+/* Sends a hello with `count` descriptors, at most FS_HELLO_DESCRIPTORS. Returns 0 or -errno. Never blocks. */
+static inline int fs_send_hello(int control, const struct fs_hello *hello, const int *descriptors, int count) {
+    union {
+        char space[CMSG_SPACE(FS_HELLO_DESCRIPTORS * sizeof(int))];
+        struct cmsghdr aligned;
+    } with;
+    struct iovec iov = {(void *)(uintptr_t)hello, sizeof *hello};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = with.space};
+    memset(&with, 0, sizeof with);
+    fs_put_cmsg(&message, &with.aligned, SCM_RIGHTS, descriptors, (size_t)count * sizeof(int));
+    return fs_system.sendmsg(control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
 /* Adds the sender's credentials: the effective user, by which the rendezvous judged this process. By default the kernel would give the
  * real user. Returns as fs_put_cmsg. */
 static inline struct cmsghdr *fs_put_credentials(struct msghdr *message, struct cmsghdr *c) {

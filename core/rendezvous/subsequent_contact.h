@@ -1,0 +1,35 @@
+/* Subsequent contact: the seeker offers regions for a connection by their cells (control/cell.h), the publisher takes one. Called with the
+ * host lock. */
+#ifndef FASTSOCK_SUBSEQUENT_CONTACT_H
+#define FASTSOCK_SUBSEQUENT_CONTACT_H
+
+#include "rendezvous/region_cache.h"
+
+enum { FS_POSTS = 8 }; /* regions offered at a time: of as many processes, any of which may have accepted the connection */
+
+struct fs_subsequent_contact {
+    struct fs_region_ref *of[FS_POSTS];
+    int count;
+    int tries; /* to find one */
+};
+
+/* Posts a region of each process that has had a connection at the other end's address. Returns true if there is any. */
+int fs_contact_post(struct fs_subsequent_contact *posts, int fd, const struct fs_tcp_identity *ends, int window, int chunk);
+
+/* Returns true if it is worth another try: the other end of an earlier connection may not have finished with its region. */
+int fs_contact_may_post(const struct fs_subsequent_contact *posts);
+
+/* Returns the region that the connection's other end has taken, which is the caller's, and withdraws the others; NULL: none yet. */
+struct fs_region_ref *fs_contact_taken(struct fs_subsequent_contact *posts);
+
+/* Withdraws all. `in_vain`: the connection's other end had time to take one. */
+void fs_contact_withdraw(struct fs_subsequent_contact *posts, int in_vain);
+
+/* The publisher takes the region that is offered for its connection. Returns 0, and `*region_ref` stays as it is if there is none; or as
+ * fs_region_accept. */
+int fs_contact_take(int fd, const struct fs_tcp_identity *ends, struct fs_region_ref **region_ref);
+
+/* Called in a forked child: they are the parent's. */
+void fs_contact_forget(struct fs_subsequent_contact *posts);
+
+#endif
