@@ -28,8 +28,7 @@ enum {
     RETRY_OPERATIONS = 4, /* operations before a connection that waits for a descriptor tries again */
     FORKED_PAUSE = 8,     /* operations before a connection shared with another process tries again */
     CORKED_PAUSE = 64,    /* operations before a connection with TCP_CORK tries again, unless that is cleared (fs_option_set) */
-    FIRST_CHECK = 4,      /* steps before the socket is first checked for an answer; doubled CHECK_DOUBLINGS times */
-    CHECK_DOUBLINGS = 4,
+    FIRST_CHECK = 4, CHECK_DOUBLINGS = 4, /* steps before the socket is first checked for an answer; doubled so many times */
     TRY_PAUSE = 256, /* operations before the control thread is tried again: an attempt costs system calls and a warning */
 };
 
@@ -37,7 +36,7 @@ struct fs_connector {
     char name[FS_NAME_MAX + 1];  /* "": it is still to be made */
     struct fs_tcp_identity ends; /* of the connection, if ends_known */
     int ends_known;
-    int stepping;  /* a thread takes a step */
+    int stepping, checked; /* a thread takes a step; nothing in the kernel's connection was in the way */
     int published; /* the name is published, as `handle` */
     uint64_t handle;
     struct fs_peer_lookup lookup;
@@ -48,8 +47,7 @@ struct fs_connector {
     struct fs_subsequent_contact posts; /* or offered without one */
     int reused;                       /* a cached region was offered: the next one is new */
     int64_t until;                    /* monotonic ns: limit of the wait for an answer */
-    int checks, attempts;
-    int next_check; /* value of `checks` at the next check of the socket */
+    int checks, next_check, attempts; /* the socket is checked when both are equal */
     int began;      /* it has looked the name up, or is about to */
 };
 
@@ -65,6 +63,7 @@ void fs_set_upgrade_config(const struct fs_upgrade_config *given) {
 static void close_control(struct fs_connector *s) {
     if (s->control >= 0) fs_reap_seeker(s->control, s->trusted);
     s->control = -1;
+    s->trusted = 0;
 }
 
 static void give_up_attempt(struct fs_connector *s) {
@@ -398,20 +397,22 @@ static int search(struct step *at) {
     if (is_over(at)) return 0;
     if (fs_count_holders(fs_own(at->c)) > 1) {
         /* Another process may read the kernel's stream directly: wait until it has closed the connection. */
+        at->search->checked = 0;
         fs_change_reason(path, at->c, FS_REASON_FORKED);
         path->next = fs_operations(path) + FORKED_PAUSE;
         return 0;
     }
-    if (path->reason != FS_REASON_SEEKING && fs_needs_kernel(fs_fd(at->c))) {
+    if (!at->search->checked && fs_needs_kernel(fs_fd(at->c))) {
         stay_on_tcp(at, FS_REASON_OPTION);
         return 0;
     }
-    if (path->reason != FS_REASON_SEEKING && fs_is_corked(fs_fd(at->c))) { /* for this message: servers do so for each of their answers */
+    if (!at->search->checked && fs_is_corked(fs_fd(at->c))) { /* for this message: servers do so for each of their answers */
         fs_change_reason(path, at->c, FS_REASON_OPTION);
         path->next = fs_operations(path) + CORKED_PAUSE;
         return 0;
     }
-    fs_change_reason(path, at->c, FS_REASON_SEEKING);
+    at->search->checked = 1;
+    if (fs_operations(path) >= path->first_contact) fs_change_reason(path, at->c, FS_REASON_SEEKING);
     path->next = fs_operations(path) + 1;
     switch (path->state) {
     case FS_TO_PUBLISH: return publish(at);
@@ -466,7 +467,7 @@ int fs_connector_begin(struct fs_path *path, const char *name, int publishes, co
     if (name && strlen(name) > FS_NAME_MAX) return -ENAMETOOLONG;
     struct fs_connector *s = fs_system.calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
-    if (name) strcpy(s->name, name);
+    if (name) memcpy(s->name, name, strlen(name));
     if (ends) s->ends = *ends;
     s->ends_known = ends != NULL;
     s->control = s->lookup.fd = -1;

@@ -68,12 +68,12 @@ def test_short_sessions_look_for_their_peer_later():
 
         def known() -> bool:  # (on a busy machine a short session may be over before its ends have met)
             with session() as pair:
-                exchange(pair, 10)
+                exchange(pair, 5)
                 return {fastsock.path_of(sock).reason for sock in pair} == {"sessions too short to pay"}
 
         until(known, "the service is known for short sessions")
         with session() as pair:
-            exchange(pair, 10)
+            exchange(pair, 5)
             assert reasons(pair) == ["sessions too short to pay"] * 2
             before = fastsock.stats().fallback_reasons["sessions too short to pay"]
             pair.check_path()
