@@ -25,8 +25,10 @@ static void open_path(struct fs_whole *w) {
     int64_t after = fs_search_begins(w->service, w->operations);
     enum fs_reason reason = fs_reason_before(after, w->operations);
     fs_count_opened(reason);
-    w->path.first_contact = fs_operations(&w->path) + after;
-    fs_path_open(&w->path, &w->c, fs_first_step(w->service, after), reason);
+    /* (Operations count from the beginning of a connect: who does not wait for it has not told us yet that it is over.) */
+    int64_t made = fs_operations(&w->path);
+    w->path.first_contact = FS_MAX(after, made);
+    fs_path_open(&w->path, &w->c, FS_MAX(fs_first_step(w->service, after) - made, 0), reason);
 }
 
 void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting) {
@@ -99,7 +101,7 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
     }
     fs_connector_step(&w->path, c, tells ? &of_pollers : hooks, result);
     if (result->what == FS_STEP_MOVED && tells) fs_poller_after_attach(&w->pollable, 1);
-    if (result->what == FS_STEP_MOVED && w->service) w->service->linked = 1;
+    if (result->what == FS_STEP_MOVED && w->service) fs_note_move(w->service);
     settle(w);
 }
 

@@ -183,9 +183,10 @@ struct fs_session_stats {
     double calls, messages;                /* on the ring: system calls to sleep and to wake, at both ends, and messages */
     uint32_t noted;                        /* sessions noted so far, up to the number needed for a decision */
     int64_t later;                         /* operations before which no session looks for its peer; 0: as the settings say */
-    double lasting;                        /* the share of sessions that made FS_SESSION_LASTING operations; older ones count less */
+    double lasting;                        /* the share of sessions that last (FS_SESSION_LASTING); older ones count less */
     uint32_t sessions;                     /* counted in it, up to 16 */
-    int linked;                            /* a session has moved: the next one's peer may have a region in common with this process */
+    int linked;                            /* sessions have moved, so that their peers and this process have regions in common; 0: not lately */
+    int tried;                             /* searches in vain since then */
 };
 
 /* The path of a connection that is early or open: it looks for its peer after `operations` more operations, or later if moves have not paid for

@@ -56,6 +56,8 @@ static int best_class(const struct fs_session_stats *s) {
 void fs_note_session(struct fs_session_stats *s, int64_t operations, enum fs_search_result sought, uint64_t calls, uint64_t messages) {
     s->sessions = FS_MIN(s->sessions + 1, 16u);
     s->lasting += ((operations >= FS_SESSION_LASTING) - s->lasting) / s->sessions;
+    if (sought != FS_SEARCH_MOVED && s->linked && operations >= FS_SESSION_LASTING) s->linked--;
+    if (sought == FS_SEARCH_FAILED && s->tried < FS_LINK_TRIES) s->tried++;
     if (operations < FS_SESSION_SHORTEST) return;
     for (int class = 0; class < FS_SESSION_LENGTHS; class++) s->ended[class] *= KEPT, s->operations[class] *= KEPT;
     int class = class_of(operations);

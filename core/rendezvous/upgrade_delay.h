@@ -10,9 +10,11 @@ enum {
     /* FS_SESSION_LENGTHS: classes of lengths, each up to twice the one before: from 8 operations on, to 65,536 and more */
     FS_SESSION_MOVE_COST = 16,  /* cost of a move, in operations on kernel TCP */
     FS_SESSION_SEARCH_COST = 6, /* cost of a search that finds nobody (docs/decisions.md) */
-    /* Where two processes have a region in common, a move is cheap, but not free: sessions that last begin to search with this operation. */
+    /* Where two processes have a region in common a move is cheap, but not free. Sessions that last begin to search with this operation: */
     FS_LINKED_BEGINS = 2,
     FS_SESSION_LASTING = 14, /* operations from which that pays: 7 requests (docs/decisions.md) */
+    FS_LINKED_FOR = 4,       /* lasting sessions that may fail to move, in turn, until their service counts as not linked */
+    FS_LINK_TRIES = 32,      /* searches in vain that are spent for a link */
 };
 
 enum fs_search_result { FS_NOT_SEARCHED, FS_SEARCH_FAILED, FS_SEARCH_MOVED };
@@ -23,10 +25,16 @@ void fs_note_session(struct fs_session_stats *s, int64_t operations, enum fs_sea
 /* Notes the session of a connection that ends, unless the connection was not allowed to move. */
 void fs_note_session_of(struct fs_session_stats *s, const struct fs_path *path, const struct fs_connection *c);
 
-/* Returns the number of operations before a connection of the service looks for its peer: `move_after`, or more because of past sessions.
- * `s`: NULL if nothing is known. */
+/* A session has moved. */
+static inline void fs_note_move(struct fs_session_stats *s) { s->linked = FS_LINKED_FOR, s->tried = 0; }
+
+/* Returns true if a first contact, which costs more than a session of the service gains, pays by the sessions that follow. */
+static inline int fs_link_pays(const struct fs_session_stats *s) { return s->lasting > 0.5 && s->tried < FS_LINK_TRIES; }
+
+/* Returns the number of operations before a connection of the service looks for its peer by a name: `move_after`, or more because of past
+ * sessions. `s`: NULL if nothing is known. */
 static inline int64_t fs_search_begins(const struct fs_session_stats *s, int64_t move_after) {
-    return s && move_after && s->later > move_after ? s->later : move_after;
+    return s && move_after && s->later > move_after && !fs_link_pays(s) ? s->later : move_after;
 }
 
 /* Returns the number of operations before the first step of the search, which may be a subsequent contact. */

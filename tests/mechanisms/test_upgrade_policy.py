@@ -28,6 +28,7 @@ class SessionStats(ctypes.Structure):
         ("lasting", ctypes.c_double),
         ("sessions", ctypes.c_uint32),
         ("linked", ctypes.c_int),
+        ("tried", ctypes.c_int),
     ]
 
     def note(self, operations: int, sought: int = NOT_SOUGHT, calls: int = 0, messages: int = 0) -> None:
