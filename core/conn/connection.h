@@ -16,6 +16,7 @@
 #include "events/liveness_watch.h"
 #include "events/fd_change.h"
 #include "events/spin_budget.h"
+#include "process/far_peer.h"
 
 enum { FS_LOCALITY_UNKNOWN = 0, FS_HERE = 1, FS_ELSEWHERE = 2 }; /* location of the peer */
 
@@ -53,6 +54,7 @@ struct fs_connection {
     uint32_t receive_limit, send_limit;
     /* the ring */
     struct fs_ring_pair ring;
+    struct fs_far_peer *far; /* the peer is in another network namespace; NULL: in this one */
     pid_t peer_process; /* from the rendezvous; 0: unknown, or in another PID namespace */
     /* in an event set of this side, as the region names it (wire/event_page.h); 0: none. Relaxed: a stale value costs a hint */
     fs_word64 slot;

@@ -10,7 +10,19 @@
 enum { TRIES = 20 }; /* attempts to find room in the queue of the peer's control thread */
 
 int fs_send_request(struct fs_connection *c, int unread_data) {
+    if (c->far) {
+        struct fs_control_parcel p;
+        fs_fill_parcel(&p, c->region_id, 1 - c->ring.side, unread_data);
+        return fs_send_far(c->far, &p.message);
+    }
     return fs_send_control_to_side(c->ring.region, c->region_id, 1 - c->ring.side, unread_data);
+}
+
+uint64_t fs_peer_token(struct fs_connection *c) {
+    /* SYNC: token - pairs with fs_requests_announce. (The peer's process changes when a forked child takes over or its thread was given
+     * up.) */
+    uint64_t token = fs_load_acquire(&c->ring.region->asks[1 - c->ring.side]);
+    return token && c->far ? c->far->key : token;
 }
 
 /* Uses the set's page and eventfd if this process has them. If it does not have them yet, had no room for them, or the program has
@@ -22,7 +34,7 @@ uint32_t fs_wake_peer_set(struct fs_connection *c) {
     /* SYNC: set name - pairs with fs_publish_slot. */
     uint64_t name = fs_load_acquire(&region->set[peer]);
     if (!name) return 0; /* no set of the peer has said that it sleeps */
-    int calls = fs_remote_set_notify(fs_load_acquire(&region->asks[peer]), name, &c->peer_set);
+    int calls = fs_remote_set_notify(fs_peer_token(c), name, &c->peer_set);
     if (calls >= 0) return (uint32_t)calls;
     for (int failed; tries < TRIES; tries++) {
         failed = fs_send_request(c, -1);
@@ -37,8 +49,7 @@ int fs_peer_set_eventfd(struct fs_connection *c) {
     int peer = 1 - c->ring.side;
     /* SYNC: set name - pairs with fs_publish_slot. */
     uint64_t name = fs_load_acquire(&region->set[peer]);
-    /* SYNC: token - pairs with fs_requests_announce. */
-    return name ? fs_remote_set_eventfd(fs_load_acquire(&region->asks[peer]), name, &c->peer_set) : -1;
+    return name ? fs_remote_set_eventfd(fs_peer_token(c), name, &c->peer_set) : -1;
 }
 
 int fs_slot_alloc(struct fs_connection *c, struct fs_event_set *set) {

@@ -13,6 +13,7 @@
 #define _GNU_SOURCE /* struct ucred */
 #endif
 #include "os/syscalls.h"
+#include "control/descriptors.h"
 #include "control/fd_reaper.h"
 #include "control/introspection.h"
 #include "wire/control_msg.h"
@@ -75,8 +76,6 @@ static inline int fs_peek_control(int fd, struct fs_control_peek *seen) {
     seen->has_fds = (message.msg_flags & MSG_CTRUNC) != 0;
     return 1;
 }
-
-enum { FS_CONTROL_FDS_MAX = 253 }; /* descriptors in one message: the kernel's SCM_MAX_FD */
 
 enum fs_control_kind { FS_CONTROL_NONE, FS_CONTROL_REQUEST, FS_CONTROL_INVALID, FS_CONTROL_QUERY, FS_CONTROL_PAGE_OFFER };
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "control/rendezvous_dir.h"
 #include "events/futex.h"
 #include "os/syscalls.h"
 
@@ -48,14 +49,23 @@ void fs_set_trust(const struct fs_trust *given) {
 
 void fs_users_changed(void) { fs_store_relaxed(&trust.nameless, nameless_user()); }
 
-int fs_admits(uint32_t user) {
+/* `own`: the user is one of those whom the word `user` means. */
+static int admits(uint32_t user, int own) {
     /* SYNC: named users - pairs with fs_set_trust. */
     uint32_t count = fs_load_acquire(&trust.count);
     if (user == fs_load_relaxed(&trust.nameless)) return 0;
-    if (fs_load_relaxed(&trust.any) || (fs_load_relaxed(&trust.self) && fs_is_trusted(user))) return 1;
+    if (fs_load_relaxed(&trust.any) || (fs_load_relaxed(&trust.self) && own)) return 1;
     for (uint32_t i = 0; i < count; i++)
         if (fs_load_relaxed(&trust.users[i]) == user) return 1;
     return 0;
+}
+
+int fs_admits(uint32_t user) { return admits(user, fs_is_trusted(user)); }
+
+/* (Two user namespaces have no numbers for each other's users. Where this user alone may enter the folder, it has let the other one in.) */
+int fs_admits_far(uint32_t user) {
+    if (user != fs_load_relaxed(&trust.nameless)) return admits(user, user == geteuid());
+    return fs_dir_is_private() && (fs_load_relaxed(&trust.any) || fs_load_relaxed(&trust.self));
 }
 
 int fs_admits_others(void) { return fs_load_relaxed(&fs_untrusted_wakeups) != 0; }

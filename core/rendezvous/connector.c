@@ -9,8 +9,11 @@
 
 #include <pthread.h>
 
+#include "control/far_meeting.h"
 #include "control/fd_reaper.h"
+#include "control/descriptors.h"
 #include "control/region_mmap.h"
+#include "control/rendezvous_dir.h"
 #include "control/control_thread.h"
 #include "control/trust.h"
 #include "conn/recovery.h"
@@ -42,6 +45,7 @@ struct fs_connector {
     int control;                      /* the socket to the publisher; -1: none */
     pid_t peer;                       /* the process at its other end */
     int trusted;                      /* which belongs to a trusted user */
+    struct fs_far_meeting far;        /* with it, in another network namespace */
     struct fs_region_ref *region_ref; /* sent with the hello */
     int reused;                       /* a cached region was offered: the next one is new */
     int64_t until;                    /* monotonic ns: limit of the wait for an answer */
@@ -52,17 +56,22 @@ struct fs_connector {
 
 static struct fs_upgrade_config config;
 
-void fs_set_upgrade_config(const struct fs_upgrade_config *given) {
+const char *fs_set_upgrade_config(const struct fs_upgrade_config *given) {
     config = *given;
     fs_set_memory_cap(given->memory_cap);
+    return fs_set_rendezvous_dir(given->rendezvous_dir);
 }
 
+
+/* Returns true if the other end is in another network namespace, so that the name is a path. */
+static int is_far(const struct fs_connector *s) { return *s->name == '/'; }
 
 /* ---- end of a search ------------------------------------------------------------------------------------------ */
 
 static void close_control(struct fs_connector *s) {
     if (s->control >= 0) fs_reap_seeker(s->control, s->trusted);
     s->control = -1;
+    fs_meeting_end(&s->far);
 }
 
 static void give_up_attempt(struct fs_connector *s) {
@@ -116,6 +125,7 @@ static int is_over(const struct step *at) { return at->path->search != at->searc
 
 static void stay_on_tcp(struct step *at, enum fs_reason reason) {
     if (is_over(at)) return;
+    if (reason == FS_REASON_PEER && is_far(at->search)) reason = FS_REASON_ABSENT;
     fs_path_decide_tcp(at->path, at->c, reason);
     at->outcome->what = FS_STEP_TCP;
 }
@@ -231,6 +241,7 @@ static int check_listing(struct step *at) {
     if (state == FS_LISTING_NO_DESCRIPTORS) return -EMFILE;
     uint32_t owner;
     if (state == FS_LISTING_FAILED) reset_violator(at, accepted.failure);
+    else if (state == FS_LISTING_UNPROVEN) stay_on_tcp(at, FS_REASON_UNPROVEN);
     else if (state == FS_LISTING_OTHER_VERSION) stay_on_tcp(at, FS_REASON_VERSION);
     else if (state == FS_LISTING_OTHER_USER && fs_owner_of_peer(fs_fd(at->c), &owner) && (owner != geteuid() || !fs_admits(owner)))
         stay_on_tcp(at, FS_REASON_UNTRUSTED);
@@ -244,16 +255,8 @@ static int check_listing(struct step *at) {
 static int send_hello(struct fs_connector *s, const int *descriptors, int count) {
     struct fs_hello hello = {
         .magic = FS_MAGIC, .version = FS_VERSION, .reuse = (uint32_t)(count == 1), .size = s->region_ref->size};
-    union {
-        char space[CMSG_SPACE(2 * sizeof(int))];
-        struct cmsghdr aligned;
-    } control;
-    struct iovec iov = {&hello, sizeof hello};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
     memcpy(hello.id, s->region_ref->id, sizeof hello.id);
-    memset(&control, 0, sizeof control);
-    fs_put_cmsg(&message, &control.aligned, SCM_RIGHTS, descriptors, (size_t)count * sizeof(int));
-    return fs_system.sendmsg(s->control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+    return is_far(s) ? fs_meeting_hello(s->control, &hello, descriptors, count) : fs_send_hello(s->control, &hello, descriptors, count);
 }
 
 /* Returns the reason that a refusal means. A later version may have reasons that this one does not know. */
@@ -261,6 +264,7 @@ static enum fs_reason reason_of(char why) {
     switch (why) {
     case FS_WHY_UNTRUSTED: return FS_REASON_UNTRUSTED;
     case FS_WHY_DESCRIPTORS: return FS_REASON_RESOURCES;
+    case FS_WHY_UNPROVEN: return FS_REASON_UNPROVEN;
     case FS_WHY_OTHER_VERSION: return FS_REASON_VERSION;
     default: return FS_REASON_REFUSED;
     }
@@ -268,13 +272,15 @@ static enum fs_reason reason_of(char why) {
 
 /* Takes the publisher's refusal, or its silent end. Returns 0 if it has not answered yet. */
 static int take_answer(struct step *at) {
+    struct fs_connector *s = at->search;
     char answer;
-    ssize_t got = fs_system.recv(at->search->control, &answer, 1, MSG_DONTWAIT);
+    ssize_t got = is_far(s) ? fs_meeting_answer(&s->far, s->control, &answer) : fs_system.recv(s->control, &answer, 1, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-    if (fs_wakeup_seen(at->search->region_ref->memory)) return 1; /* the next step takes it */
+    if (fs_wakeup_seen(s->region_ref->memory)) return 1; /* the next step takes it */
     if (got <= 0) retry_search(at, FS_REASON_PEER);
     /* the publisher does not know the old region any more, or its queue is full */
     else if (answer == FS_WHY_AGAIN) retry_search(at, FS_REASON_REFUSED);
+    else if (answer == FS_WHY_UNPROVEN && is_far(s)) retry_search(at, FS_REASON_UNPROVEN); /* what was proven there is too old */
     else stay_on_tcp(at, reason_of(answer));
     return 1;
 }
@@ -288,10 +294,12 @@ static int is_gone(int failed) {
 static int offer_region(struct step *at) {
     struct fs_connector *s = at->search;
     int memfd = -1, failed = 0;
-    struct fs_region_ref *region_ref = s->reused ? NULL : fs_cached_region_for(s->peer, config.window, config.chunk);
+    uint64_t key = is_far(s) ? s->far.key : (uint64_t)s->peer;
+    struct fs_region_ref *region_ref = s->reused || (is_far(s) && !key) ? NULL : fs_cached_region_for(key, config.window, config.chunk);
     if (region_ref) s->reused = 1;
     else failed = fs_region_new(s->peer, config.window, config.chunk, &region_ref, &memfd);
     if (failed) return failed;
+    region_ref->key = key;
     s->region_ref = region_ref;
     if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);
     else failed = send_hello(s, (int[]){fs_fd(at->c)}, 1);
@@ -310,8 +318,20 @@ static int has_other_end(const struct step *at, uint32_t user) {
     return fs_owner_of_peer(fs_fd(at->c), &owner) && owner == user;
 }
 
+/* Somebody listens at a name of another network namespace: nothing is said before it is proven that the other end's address is its own. */
+static int meet(struct step *at) {
+    struct fs_connector *s = at->search;
+    int stands = s->far.runs ? fs_meeting_step(&s->far, s->control, &s->ends) : fs_meeting_begin(&s->far, s->control, &s->ends);
+    if (stands == -EAGAIN || stands == -EMFILE || stands == -ENFILE) return stands;
+    if (stands == FS_MEETING_READY) return offer_region(at);
+    if (stands > 0) stay_on_tcp(at, reason_of((char)stands));
+    else if (stands < 0 || fs_now() >= s->until) stay_on_tcp(at, FS_REASON_UNPROVEN);
+    return 0;
+}
+
 static int look_up(struct step *at) {
     struct fs_connector *s = at->search;
+    if (s->far.runs) return meet(at);
     /* This is usually the end that connected, because it has the larger port. It reaches the number of operations before the other end,
      * which publishes when the next message has come: a look-up now would be in vain. */
     if (!s->began && !config.waits) {
@@ -343,7 +363,9 @@ static int look_up(struct step *at) {
     s->peer = who.pid;
     /* Anybody may hold the name. A hello carries descriptors that are for the other end only: of the users who are admitted, those who
      * could not harm this process anyway get one if the other end is theirs. */
-    s->trusted = fs_is_trusted(who.uid);
+    if (is_far(s) && fs_admits_far(who.uid)) return meet(at);
+    s->trusted = !is_far(s) && fs_is_trusted(who.uid);
+    if (is_far(s)) who.uid = (uid_t)-1;
     if (fs_admits(who.uid) && (s->trusted || has_other_end(at, who.uid))) return offer_region(at);
     stay_on_tcp(at, FS_REASON_UNTRUSTED);
     return 0;
@@ -353,6 +375,7 @@ static int await_wakeup(struct step *at) {
     struct fs_connector *s = at->search;
     if (fs_wakeup_seen(s->region_ref->memory)) {
         struct fs_region_ref *region_ref = s->region_ref;
+        if (is_far(s) && !region_ref->far && !(region_ref->far = fs_meeting_join(&s->far, s->control))) return -EMFILE;
         s->region_ref = NULL;
         return move(at, region_ref);
     }
@@ -444,6 +467,7 @@ int fs_connector_begin(struct fs_path *path, const char *name, size_t length, in
     if (ends) s->ends = *ends;
     s->ends_known = ends != NULL;
     s->control = -1;
+    fs_meeting_init(&s->far);
     fs_lookup_begin(&s->lookup, s->name, length, config.patience);
     path->search = s;
     fs_path_event(path, publishes ? FS_PATH_PUBLISH : FS_PATH_SEEK);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "conn/state.h"
+#include "control/rendezvous_dir.h"
 #include "transport/tcp.h"
 
 enum { KNOWN = 64 /* addresses in the cache of fs_is_local_address */ };
@@ -103,6 +104,7 @@ int fs_listing_name(const struct fs_tcp_identity *ends, char *name) {
         inet_ntop(four ? AF_INET : AF_INET6, both[i]->address + (four ? 12 : 0), text[i], sizeof text[i]);
     }
     snprintf(name, FS_NAME_MAX + 1, "fastsock/tcp/%s:%d-%s:%d", text[0], ntohs(first->port), text[1], ntohs(second->port));
+    if (!fs_is_local_address(ends->there.address) && fs_rendezvous_dir()) fs_dir_path(name, name);
     return before == 0 ? -1 : before < 0;
 }
 
@@ -121,7 +123,7 @@ enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connecti
         int local = fs_is_local_address(ends.there.address);
         fs_store_relaxed(&c->locality, local ? FS_HERE : FS_ELSEWHERE);
         publishes = fs_listing_name(&ends, name);
-        if (!local) reason = FS_REASON_REMOTE;
+        if (!local && !fs_rendezvous_dir()) reason = FS_REASON_REMOTE;
         else if (!fs_permits(&ends) || publishes < 0) reason = FS_REASON_EXCLUDED;
     }
     if (reason == FS_REASON_NONE) {

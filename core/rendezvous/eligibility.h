@@ -13,7 +13,7 @@ int fs_permits(const struct fs_tcp_identity *ends);
 int fs_is_local_address(const unsigned char address[16]);
 
 /* Writes the name by which the two ends of a connection find each other into `name`, which has room for FS_NAME_MAX + 1 bytes. Both ends
- * make the same one. Returns 1 if this end publishes it, which is the one with the smaller port, 0 if this end looks it up, and -1 if
+ * make the same one: an abstract name, or a path in the folder (rendezvous_dir.h) if the other end is not in this network namespace. Returns 1 if this end publishes it, which is the one with the smaller port, 0 if this end looks it up, and -1 if
  * the two ends are the same one. */
 int fs_listing_name(const struct fs_tcp_identity *ends, char *name);
 
