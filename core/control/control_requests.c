@@ -12,6 +12,7 @@
 #include "conn/fallback_peer.h"
 #include "conn/event_slot.h"
 #include "conn/send.h"
+#include "conn/wake.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
 
@@ -59,6 +60,14 @@ void fs_requests_announce_holder(struct fs_connection *c) {
     fs_store_relaxed(&c->asked_here, token);
     c->asked_before = before;
     fs_requests_announce(c->ring.region, c->ring.side);
+    fs_send_way(c, token);
+}
+
+/* Another holder of the far peer's side is asked from now on. What was posted meanwhile may have woken nobody there. */
+static void take_over(struct fs_connection *c, int came) {
+    int way = fs_far_of(c) && fs_is_way(came) ? fs_dup_reserved(came, 0) : -1;
+    if (way < 0 || !fs_take_way(&c->far, way)) return;
+    fs_wake_peer_all(c);
 }
 
 /* Needs the table lock. */
@@ -222,7 +231,8 @@ static void keep_offered(uint64_t token, const struct fs_requester *requester, c
 static uint64_t far_key_of(const unsigned char request[FS_CONTROL_KEY_SIZE]) {
     struct fs_request_handler handler;
     struct fs_connection *c = find_target(&handler, request);
-    uint64_t key = c && c->far ? c->far->key : 0;
+    struct fs_far_peer *far = c ? fs_far_of(c) : NULL;
+    uint64_t key = far ? far->key : 0;
     if (c) release_target(&handler);
     return key;
 }
@@ -275,9 +285,11 @@ int fs_handle_requests(int request_fd) {
         if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(request_fd, &requester);
         int permitted = admits(user);
         if (took == FS_CONTROL_PAGE_OFFER && permitted) accept_page_offer(&requester, request, brought);
-        struct fs_connection *c = took == FS_CONTROL_REQUEST && permitted ? find_target(&handler, request) : NULL;
+        int is_request = took == FS_CONTROL_REQUEST || took == FS_CONTROL_WAY;
+        struct fs_connection *c = is_request && permitted ? find_target(&handler, request) : NULL;
         if (c) {
-            if (brought[0] >= 0) fs_resend_unread(c, brought[0]);
+            if (took == FS_CONTROL_WAY) take_over(c, brought[0]);
+            else if (brought[0] >= 0) fs_resend_unread(c, brought[0]);
             else due |= !answer_asked(c, FS_PATIENCE);
             release_target(&handler);
         }

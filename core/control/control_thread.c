@@ -165,6 +165,7 @@ static void announce_token(void) {
         /* SYNC: token - pairs with fs_send_control_to_side. */
         if (fs_is_attached(c) && !fs_cas64(&c->ring.region->asks[c->ring.side], announced_token, fs_control_fds.token))
             fs_cas64(&c->ring.region->asks_else[c->ring.side], announced_token, fs_control_fds.token);
+        else if (fs_is_attached(c)) fs_send_way(c, fs_control_fds.token);
         if (fs_load_relaxed(&c->asked_here) == announced_token) fs_store_relaxed(&c->asked_here, fs_control_fds.token);
         fs_wake_own_set(c); /* (requests to the old one are lost) */
     }

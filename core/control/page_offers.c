@@ -71,7 +71,7 @@ void fs_set_register(struct fs_event_set *set, struct fs_connection *c) {
     if (!page) return;
     memcpy(page->region, c->region_id, sizeof page->region);
     page->side = (uint32_t)(1 - c->ring.side);
-    page->far = c->far;
+    page->far = fs_far_of(c);
     if (!page->memory) offer(set, page);
 }
 

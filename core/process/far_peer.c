@@ -12,7 +12,10 @@
 #endif
 #define PIDFS 0x50494446u /* statfs(2): the file system of pidfds, from Linux 6.9 on. Its inodes are used once */
 
-enum { IDLE_MOST = 64 }; /* kept without users */
+enum {
+    IDLE_MOST = 64,   /* kept without users */
+    HOLDERS_MOST = 8, /* that ask in turn for one connection: each has a descriptor here */
+};
 
 static struct fs_far_peer *peers;
 
@@ -66,8 +69,6 @@ static struct fs_far_peer *find(uint64_t key) {
     return peer;
 }
 
-int fs_far_peer_is_known(uint64_t key) { return find(key) != NULL; }
-
 static int is_ours(const struct fs_far_peer *peer, int way) { return way >= 0 && fs_socket_inode(way) == peer->inode; }
 
 /* Returns memory for another one: of one that has no users, if there are many of these. */
@@ -76,10 +77,10 @@ static struct fs_far_peer *make_room(void) {
     int count = 0;
     for (struct fs_far_peer *peer = peers; peer; peer = peer->next) {
         if (peer->users) continue;
-        idle = peer; /* (the oldest one of all stands last) */
+        if (!idle || !fs_load_relaxed(&idle->over)) idle = peer; /* (the oldest one of all stands last) */
         count++;
     }
-    if (count >= IDLE_MOST || (idle && fs_load_relaxed(&idle->over))) {
+    if (idle && (count >= IDLE_MOST || fs_load_relaxed(&idle->over))) {
         int way = (int)fs_load_relaxed(&idle->way);
         fs_store_relaxed(&idle->way, UINT32_MAX);
         if (is_ours(idle, way)) fs_system.close(way);
@@ -92,8 +93,13 @@ static struct fs_far_peer *make_room(void) {
     return peers = made;
 }
 
+/* A key that no process has had. */
+static uint64_t new_key(void) {
+    static fs_word64 last;
+    return (fs_add_sc(&last, 2) + 2) | UINT64_C(1) << 62;
+}
+
 struct fs_far_peer *fs_far_peer_join(uint64_t key, int way) {
-    static uint64_t last;
     struct fs_far_peer *peer = find(key);
     if (peer) {
         if (way >= 0) fs_system.close(way);
@@ -106,8 +112,8 @@ struct fs_far_peer *fs_far_peer_join(uint64_t key, int way) {
         if (kept >= 0) fs_system.close(kept);
         return NULL;
     }
-    last += 2;
-    peer->key = key ? key : last | UINT64_C(1) << 62;
+    peer->key = key ? key : new_key();
+    peer->before = NULL;
     peer->inode = fs_socket_inode(kept);
     fs_store_relaxed(&peer->over, 0);
     peer->users = 1;
@@ -116,6 +122,34 @@ struct fs_far_peer *fs_far_peer_join(uint64_t key, int way) {
 }
 
 void fs_far_peer_leave(struct fs_far_peer *peer) { peer->users--; }
+
+int fs_take_way(fs_atomic_ptr(struct fs_far_peer) *far, int way) {
+    int holders = 0;
+    /* SYNC: far peer - pairs with this function, in another thread that was given up. */
+    struct fs_far_peer *before = fs_load_acquire(far);
+    for (struct fs_far_peer *it = before; it; it = it->before) holders++;
+    struct fs_far_peer *made = holders < HOLDERS_MOST ? fs_system.calloc(1, sizeof *made) : NULL;
+    if (!made) {
+        fs_system.close(way);
+        return 0;
+    }
+    *made = (struct fs_far_peer){.key = new_key(), .inode = fs_socket_inode(way), .before = before};
+    fs_store_relaxed(&made->way, (uint32_t)way);
+    /* SYNC: far peer - pairs with fs_far_of: a peer is whole before a sender finds it. */
+    fs_store_release(far, made);
+    return 1;
+}
+
+void fs_far_peer_restore(fs_atomic_ptr(struct fs_far_peer) *far) {
+    struct fs_far_peer *peer = fs_load_relaxed(far), *before;
+    for (; peer && (before = peer->before); peer = before) {
+        peer->before = NULL;
+        fs_store_relaxed(&peer->over, 1); /* nobody's any more */
+        peer->next = peers;
+        peers = peer;
+    }
+    fs_store_relaxed(far, NULL);
+}
 
 int fs_send_far(struct fs_far_peer *peer, struct msghdr *message) {
     int way = (int)fs_load_relaxed(&peer->way);

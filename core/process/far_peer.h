@@ -12,14 +12,15 @@
 
 #include "os/atomics.h"
 
-/* One of them. A connection's stays as it is until the connection is released. Afterwards another process's may lie in its memory, which is
- * never given back: who looks later compares the key. */
+/* One of them. It stays as it is until the connection is released. Afterwards another one may lie in its memory, which is never given back: who
+ * looks later compares the key. */
 struct fs_far_peer {
-    uint64_t key;   /* of the process, in this one: even, where tokens are odd */
+    uint64_t key;   /* of the process, in this one: even, where tokens are odd. Of one that has taken over: of the connection */
     fs_word32 way;  /* the descriptor */
     uint64_t inode; /* of the way, as the program may close our descriptors and use their numbers */
     fs_word32 over; /* nobody listens at its end any more; relaxed: the next connection brings another one */
     uint32_t users; /* connections and cached regions */
+    struct fs_far_peer *before; /* of a connection: the holder of the peer's side that was asked before this one */
     struct fs_far_peer *next;
 };
 
@@ -43,8 +44,12 @@ struct fs_far_peer *fs_far_peer_join(uint64_t key, int way);
 /* One user less. The peer stays for the next one, until there are many. */
 void fs_far_peer_leave(struct fs_far_peer *peer);
 
-/* Returns true if a peer with this key needs to send no way: it has sent one. */
-int fs_far_peer_is_known(uint64_t key);
+/* Another holder of the peer's side takes over: takes its way, and makes it the connection's. Returns 0, and the way is closed, if there were too
+ * many already, or without memory. For the control thread, without the host lock. */
+int fs_take_way(fs_atomic_ptr(struct fs_far_peer) *far, int way);
+
+/* The connection is released: gives back what fs_take_way has made. */
+void fs_far_peer_restore(fs_atomic_ptr(struct fs_far_peer) *far);
 
 /* Sends a message by the way. Returns 0 or -errno. Never blocks. Any thread of a connection with that peer. */
 int fs_send_far(struct fs_far_peer *peer, struct msghdr *message);

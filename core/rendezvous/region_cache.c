@@ -150,7 +150,7 @@ int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, 
     if (failed) return failed;
     region_ref->asked = c;
     c->peer_process = region_ref->peer;
-    c->far = region_ref->far;
+    fs_store_release(&c->far, region_ref->far); /* SYNC: far peer - pairs with fs_far_of */
     if (hooks) failed = hooks->watch(hooks->whose, c);
     if (!failed) failed = fs_attach(c, region_ref->memory, region_ref->size, region_ref->side, flow, wrong);
     if (failed) {

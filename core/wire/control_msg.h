@@ -16,6 +16,7 @@
 #define FS_CONTROL_KEY_SIZE 17 /* the subject of a request: the region's id, and one byte with the side asked */
 #define FS_CONTROL_NAME "fastsock/ask/%016llx"
 #define FS_CONTROL_MAGIC UINT64_C(0x312d6b73612d7366) /* "fs-ask-1", little endian */
+#define FS_WAY_MAGIC UINT64_C(0x312d7961772d7366)     /* "fs-way-1": a way to the sender comes with it (process/far_peer.h) */
 
 /* The datagram. All datagrams to this socket begin with a magic. Those with another magic or version are ignored. */
 struct fs_control_msg {
@@ -72,21 +73,21 @@ struct fs_control_parcel {
     } control;
 };
 
-/* Fills in a request, with unread data if `unread_data` is not negative. It has no address yet. */
-static inline void fs_fill_parcel(struct fs_control_parcel *p, const unsigned char id[16], int side, int unread_data) {
-    p->request = (struct fs_control_msg){.magic = FS_CONTROL_MAGIC, .version = FS_VERSION, .side = (uint32_t)side};
+/* Fills in a request, with a descriptor if `with` is not negative. It has no address yet. */
+static inline void fs_fill_parcel(struct fs_control_parcel *p, uint64_t magic, const unsigned char id[16], int side, int with) {
+    p->request = (struct fs_control_msg){.magic = magic, .version = FS_VERSION, .side = (uint32_t)side};
     memcpy(p->request.id, id, 16);
     p->iov = (struct iovec){&p->request, sizeof p->request};
     p->message = (struct msghdr){.msg_iov = &p->iov, .msg_iovlen = 1, .msg_control = p->control.space};
     struct cmsghdr *next = fs_put_credentials(&p->message, &p->control.aligned);
-    if (unread_data >= 0) fs_put_cmsg(&p->message, next, SCM_RIGHTS, &unread_data, sizeof unread_data);
+    if (with >= 0) fs_put_cmsg(&p->message, next, SCM_RIGHTS, &with, sizeof with);
 }
 
 /* Sends a request, with unread data if `unread_data` is not negative. Returns 0 or -errno. Never blocks. */
 static inline int fs_send_control(uint64_t token, const unsigned char id[16], int side, int unread_data) {
     struct fs_control_parcel p;
     if (!token) return -ENOENT; /* the peer has not attached yet, or has no control socket */
-    fs_fill_parcel(&p, id, side, unread_data);
+    fs_fill_parcel(&p, FS_CONTROL_MAGIC, id, side, unread_data);
     p.message.msg_name = &p.address;
     p.message.msg_namelen = fs_control_address(&p.address, token);
     int fd = fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
