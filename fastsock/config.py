@@ -119,7 +119,7 @@ class Settings:
 
     rendezvous_dir: str
     """A folder that processes in several network namespaces see, such as a volume of containers: with it at both ends,
-    connections between them move too. Its owner must be trusted, and its mode lets nobody write there who is not. Empty:
+    connections between them move too. Its owner must be trusted, and every user must not be able to write there. Empty:
     connections to other network namespaces stay on kernel TCP."""
 
     ports_allowed: tuple[PortRange, ...]
