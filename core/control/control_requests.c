@@ -131,7 +131,7 @@ static void release_target(struct fs_request_handler *handler) {
 static int is_trusted(uint32_t user) { return fs_is_trusted(user) && !fs_rendezvous_dir(); }
 
 /* Returns true if requests of a user are answered. */
-static int admits(uint32_t user) { return fs_admits(user) || (fs_rendezvous_dir() && fs_admits_far(user)); }
+static int admits(uint32_t user) { return fs_admits(user) || fs_dir_admits(user); }
 
 /* Returns true if a sender's descriptors may be received: from a trusted user, or from the peer of a connection, which knows its id. */
 static int may_send_fds(const struct fs_control_peek *seen) {

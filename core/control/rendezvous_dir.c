@@ -36,9 +36,10 @@ const char *fs_rendezvous_dir(void) {
     return of ? of->path : NULL;
 }
 
-int fs_dir_is_private(void) {
+/* (Two user namespaces have no numbers for each other's users. Where this user alone may enter the folder, it has let the other one in.) */
+int fs_dir_admits(uint32_t user) {
     struct folder *of = current();
-    return of && of->owner == geteuid() && !(of->mode & (S_IRWXG | S_IRWXO));
+    return of && fs_admits_far(user, of->owner == geteuid() && !(of->mode & (S_IRWXG | S_IRWXO)));
 }
 
 /* ---- names ---------------------------------------------------------------------------------------------------- */
@@ -118,7 +119,7 @@ static const char *judge(const char *path, struct folder *into) {
     if (!told) return "this kernel does not tell network namespaces apart (Linux 5.14 does)";
     if (!makes_sockets(path)) return errno == EACCES || errno == EROFS ? "this user may not write to it" : "its file system has no sockets";
     *into = (struct folder){.owner = status.st_uid, .mode = status.st_mode};
-    strcpy(into->path, path);
+    memcpy(into->path, path, strlen(path) + 1);
     return NULL;
 }
 
@@ -155,7 +156,7 @@ static void look_at(const char *path, const char *name, time_t now) {
     if (strlen(name) != FILE_NAME || memcmp(name, KIND, NUMBER) != 0) return;
     snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", path, name);
     /* (One that was bound just now need not listen yet.) */
-    if (fs_system.stat(address.sun_path, &status) < 0 || !S_ISSOCK(status.st_mode) || now - status.st_ctime < OLD_S) return;
+    if (fs_system.stat(address.sun_path, &status) < 0 || !S_ISSOCK(status.st_mode) || now - status.st_mtime < OLD_S) return;
     if (is_deserted(&address, sizeof address)) fs_system.unlink(address.sun_path);
 }
 
@@ -166,14 +167,19 @@ void fs_dir_sweep(void) {
     _Alignas(struct entry) char entries[2048];
     struct folder *of = current();
     int64_t now = fs_now();
+    struct timespec of_day;
     if (!of || now < next) return;
+    clock_gettime(CLOCK_REALTIME, &of_day); /* (a file has no other time) */
     next = now + (int64_t)SWEEP_S * 1000000000;
     int fd = fs_system.open(of->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return;
     ssize_t got = fs_system.getdents64(fd, entries, sizeof entries);
     for (; got > 0; got = fs_system.getdents64(fd, entries, sizeof entries)) {
-        for (ssize_t at = 0; at < got; at += ((struct entry *)(void *)(entries + at))->size)
-            look_at(of->path, ((struct entry *)(void *)(entries + at))->name, time(NULL));
+        struct entry *it;
+        for (ssize_t at = 0; at < got; at += it->size) {
+            it = (struct entry *)(void *)(entries + at);
+            look_at(of->path, it->name, (time_t)(of_day.tv_sec));
+        }
     }
     fs_system.close(fd);
 }

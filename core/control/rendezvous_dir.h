@@ -18,8 +18,8 @@ const char *fs_set_rendezvous_dir(const char *path);
 /* The folder, NULL if there is none. For any thread. */
 const char *fs_rendezvous_dir(void);
 
-/* Returns true if nobody but its owner, who is this user, may enter it. */
-int fs_dir_is_private(void);
+/* Returns true if the setting `trust` admits processes of a user that are in another network namespace, and so were met in the folder. */
+int fs_dir_admits(uint32_t user);
 
 /* Makes the path of a socket of an abstract name, in `into` of FS_NAME_MAX + 1 bytes. There is a folder. */
 void fs_dir_path(char *into, const char *name);

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "control/rendezvous_dir.h"
 #include "events/futex.h"
 #include "os/syscalls.h"
 
@@ -62,10 +61,9 @@ static int admits(uint32_t user, int own) {
 
 int fs_admits(uint32_t user) { return admits(user, fs_is_trusted(user)); }
 
-/* (Two user namespaces have no numbers for each other's users. Where this user alone may enter the folder, it has let the other one in.) */
-int fs_admits_far(uint32_t user) {
+int fs_admits_far(uint32_t user, int nameless_too) {
     if (user != fs_load_relaxed(&trust.nameless)) return admits(user, user == geteuid());
-    return fs_dir_is_private() && (fs_load_relaxed(&trust.any) || fs_load_relaxed(&trust.self));
+    return nameless_too && (fs_load_relaxed(&trust.any) || fs_load_relaxed(&trust.self));
 }
 
 int fs_admits_others(void) { return fs_load_relaxed(&fs_untrusted_wakeups) != 0; }

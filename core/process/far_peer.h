@@ -10,6 +10,8 @@
 
 #include <sys/socket.h>
 
+#include <stdint.h>
+
 #include "os/atomics.h"
 
 /* One of them. It stays as it is until the connection is released. Afterwards another one may lie in its memory, which is never given back: who

@@ -363,7 +363,7 @@ static int look_up(struct step *at) {
     s->peer = who.pid;
     /* Anybody may hold the name. A hello carries descriptors that are for the other end only: of the users who are admitted, those who
      * could not harm this process anyway get one if the other end is theirs. */
-    if (is_far(s) && fs_admits_far(who.uid)) return meet(at);
+    if (is_far(s) && fs_dir_admits(who.uid)) return meet(at);
     s->trusted = !is_far(s) && fs_is_trusted(who.uid);
     if (is_far(s)) who.uid = (uid_t)-1;
     if (fs_admits(who.uid) && (s->trusted || has_other_end(at, who.uid))) return offer_region(at);
