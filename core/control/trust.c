@@ -66,6 +66,8 @@ int fs_admits_far(uint32_t user, int nameless_too) {
     return nameless_too && (fs_load_relaxed(&trust.any) || fs_load_relaxed(&trust.self));
 }
 
+int fs_admits_all(void) { return fs_load_relaxed(&trust.any) != 0; }
+
 int fs_admits_others(void) { return fs_load_relaxed(&fs_untrusted_wakeups) != 0; }
 
 int fs_is_trusted(uint32_t user) {

@@ -17,6 +17,9 @@ void fs_users_changed(void);
  * number for count as this process's own. */
 int fs_admits_far(uint32_t user, int nameless_too);
 
+/* Returns true if it admits every user. */
+int fs_admits_all(void);
+
 /* Returns true if the setting admits users besides this process's own and root. */
 int fs_admits_others(void);
 

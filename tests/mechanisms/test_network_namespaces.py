@@ -421,6 +421,16 @@ a.sendall(b"works"); print(b.recv(5).decode())
     assert f", and is not used: {expected}" in line
 
 
+def test_a_folder_that_every_trusted_user_may_write_to(folder: Path) -> None:
+    folder.chmod(0o1777)
+    done = ended(
+        command(FASTSOCK, "-c", "import fastsock; fastsock.patch()"),
+        FASTSOCK_RENDEZVOUS_DIR=str(folder),
+        FASTSOCK_TRUST="any",
+    )
+    assert done.stderr == ""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_a_folder_of_another_user(folder: Path) -> None:
     os.chown(folder, 4321, 4321)
