@@ -47,7 +47,7 @@ ADVICE = MappingProxyType(
         ),
         Reason.REMOTE: (
             "Nothing to do if the other end is on another host. If it is on this one, in another network namespace (a "
-            "container), it is not served yet: let both share one network, and connect to loopback."
+            "container), give both a folder (rendezvous_dir), or let them share one network."
         ),
         Reason.PEER: (
             "Start the other end under `fastsock run` too, if it is a program of yours. If it runs in another network "
@@ -102,6 +102,14 @@ ADVICE = MappingProxyType(
             "Nothing to do: most sessions of this service are too short to gain, or the other end has no fastsock. "
             "Longer ones move; with move_after=0 all of them move."
         ),
+        Reason.ABSENT: (
+            "Nothing to do for another host. Else give both ends fastsock and one folder (rendezvous_dir), and connect to "
+            "the container's own address: none that is translated (a published port)."
+        ),
+        Reason.UNPROVEN: (
+            "Let the two addresses exchange UDP datagrams: a firewall, a network policy or address translation keeps "
+            "them apart, or another process has taken the name in rendezvous_dir."
+        ),
         DISABLED: "enabled is 0: remove FASTSOCK_ENABLED=0 from the environment, or enabled=False from the call.",
         FOREIGN: (
             "The socket is older than patch(), or came from another program: start the program with `fastsock run`, "
@@ -114,7 +122,7 @@ ADVICE = MappingProxyType(
 OTHER_END = {Reason.PEER, Reason.REFUSED}
 NEITHER = {
     Reason.SEEKING, Reason.REMOTE, Reason.UNTRUSTED, Reason.NAME, Reason.BACK, Reason.ENDING, Reason.VIOLATION,
-    Reason.VERSION,
+    Reason.VERSION, Reason.ABSENT, Reason.UNPROVEN,
 }  # fmt: skip
 UNANSWERED = {Reason.PEER, Reason.SEEKING, Reason.UNPAID}
 """Reasons that may be a consequence of the other end's own reason."""
@@ -136,10 +144,10 @@ def advice_for(reason: str, peer: Peer | None = None, user: str = "") -> str:
         )
     if peer is None:
         return own
-    if peer.elsewhere:
+    if peer.elsewhere and reason == Reason.REMOTE:
         return (
-            f"The other end, {peer}, is on this host, in another network namespace: such connections are not served "
-            "yet. Let both share one network (--network container:..., one pod), and connect to loopback."
+            f"The other end, {peer}, is on this host, in another network namespace: give both a folder that they share "
+            "(rendezvous_dir), or let them share one network (--network container:..., one pod)."
         )
     if not peer.fastsock and not peer.python:
         return (

@@ -117,6 +117,11 @@ class Settings:
     """The users to share memory with: "user" means the same user and root, "any" means every user of the host. Users
     can be named, too: "user,redis,postgres". Both ends must trust each other."""
 
+    rendezvous_dir: str
+    """A folder that processes in several network namespaces see, such as a volume of containers: with it at both ends,
+    connections between them move too. Its owner must be trusted, and every user must not be able to write there. Empty:
+    connections to other network namespaces stay on kernel TCP."""
+
     ports_allowed: tuple[PortRange, ...]
     """If set, a connection moves only if one of its two ports is listed. Example: "80,8000-8100"."""
 

@@ -144,10 +144,23 @@ static int read_user(struct word w, struct fs_list *list, struct fs_setting_erro
     return 0;
 }
 
+static int read_folder(struct word w, struct fs_list *list, struct fs_setting_error *e) {
+    if (!w.length) return 0;
+    if (*w.at != '/' || w.length > FS_RENDEZVOUS_DIR_MAX) {
+        wrong(e, w, "");
+        snprintf(e->permitted, sizeof e->permitted, "the path of a folder from / on, at most %d bytes long", FS_RENDEZVOUS_DIR_MAX);
+        return -1;
+    }
+    list->items = strndup(w.at, (size_t)w.length);
+    list->count = list->items ? w.length : 0;
+    return 0;
+}
+
 static int read_list(const struct fs_setting *it, const char *text, struct fs_list *list, struct fs_setting_error *e) {
     int (*read_item)(struct word, struct fs_list *, struct fs_setting_error *) =
         it->kind == FS_PORTS ? read_ports : it->kind == FS_NETWORKS ? read_network : read_user;
     struct word whole = trimmed(text, strlen(text));
+    if (it->kind == FS_FOLDER) return read_folder(whole, list, e);
     if (it->kind == FS_USERS && is(whole, "any")) return list->any = 1, 0;
     for (const char *at = text;; at++) {
         size_t length = strcspn(at, ",");

@@ -62,6 +62,7 @@ void ip_use_settings(const struct fs_settings *s) {
         .flow = {.ack_threshold = s->_delayed_ack ? (uint32_t)s->ack_threshold : 1, .combine_limit = s->combine ? (uint32_t)s->combine_limit : 0,
                    .combine_when_full = (int)s->_combine_when_full},
         .memory_cap = s->memory_cap,
+        .rendezvous_dir = s->rendezvous_dir.items,
         .patience = s->_patience_ms * 1000000,
         .waits = s->_meeting_ms > 0,
     };
@@ -69,9 +70,13 @@ void ip_use_settings(const struct fs_settings *s) {
         s->ports_allowed.items, s->ports_excluded.items, s->addresses_allowed.items, s->addresses_excluded.items,
         s->ports_allowed.count, s->ports_excluded.count, s->addresses_allowed.count, s->addresses_excluded.count,
     };
+    static const char *said; /* of a folder that is not used there is one line */
     struct fs_trust trust = {s->trust.any, s->trust.self, s->trust.count, s->trust.items};
-    fs_set_upgrade_config(&config);
-    fs_set_trust(&trust);
+    fs_set_trust(&trust); /* (by it a folder is judged) */
+    const char *wrong = fs_set_upgrade_config(&config);
+    if (wrong && wrong != said)
+        fprintf(stderr, "fastsock: rendezvous_dir (FASTSOCK_RENDEZVOUS_DIR) is %s, and is not used: %s\n", config.rendezvous_dir, wrong);
+    said = wrong;
     fs_set_limits(&limits);
     fs_set_spin(s->poll_us * 1000);
     ip_settings = (struct ip_settings){.move_after = s->move_after, .meeting_ns = s->_meeting_ms * 1000000};

@@ -22,13 +22,14 @@
     NUMBER(combine_limit, "2048", 1, 32768) \
     FLAG(_combine_when_full, "1") \
     LIST(trust, FS_USERS, "user") \
+    LIST(rendezvous_dir, FS_FOLDER, "") \
     LIST(ports_allowed, FS_PORTS, "") \
     LIST(ports_excluded, FS_PORTS, "") \
     LIST(addresses_allowed, FS_NETWORKS, "") \
     LIST(addresses_excluded, FS_NETWORKS, "") \
     NUMBER(memory_cap, "4294967296", 0, INT64_C(1) << 46)
 
-/* Of numbers of users, struct fs_port_range, or struct fs_network. */
+/* Of numbers of users, struct fs_port_range, or struct fs_network; or the characters of a path, with a zero behind them. */
 struct fs_list {
     void *items;
     int count;
@@ -43,7 +44,7 @@ struct fs_settings {
 #undef FS_LIST_FIELD
 };
 
-enum fs_setting_kind { FS_FLAG, FS_NUMBER, FS_USERS, FS_PORTS, FS_NETWORKS };
+enum fs_setting_kind { FS_FLAG, FS_NUMBER, FS_USERS, FS_PORTS, FS_NETWORKS, FS_FOLDER };
 
 extern const struct fs_setting {
     const char *name, *initial;

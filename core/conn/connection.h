@@ -16,6 +16,7 @@
 #include "events/liveness_watch.h"
 #include "events/fd_change.h"
 #include "events/spin_budget.h"
+#include "process/far_peer.h"
 
 enum { FS_LOCALITY_UNKNOWN = 0, FS_HERE = 1, FS_ELSEWHERE = 2 }; /* location of the peer */
 
@@ -53,6 +54,7 @@ struct fs_connection {
     uint32_t receive_limit, send_limit;
     /* the ring */
     struct fs_ring_pair ring;
+    fs_atomic_ptr(struct fs_far_peer) far; /* fs_far_of */
     pid_t peer_process; /* from the rendezvous; 0: unknown, or in another PID namespace */
     /* in an event set of this side, as the region names it (wire/event_page.h); 0: none. Relaxed: a stale value costs a hint */
     fs_word64 slot;
@@ -80,6 +82,13 @@ struct fs_connection {
 static inline void fs_forget_timeouts(struct fs_connection *c) {
     fs_store_relaxed(&c->receive_timeout, (uint64_t)FS_NOT_ASKED);
     fs_store_relaxed(&c->send_timeout, (uint64_t)FS_NOT_ASKED);
+}
+
+/* Returns the peer's process if it is in another network namespace, NULL if it is in this one. Set before the connection attaches; another holder
+ * of the peer's side may take over. */
+static inline struct fs_far_peer *fs_far_of(const struct fs_connection *c) {
+    /* SYNC: far peer - pairs with fs_take_way. */
+    return fs_load_acquire(&((struct fs_connection *)c)->far);
 }
 
 /* Returns this side's state. It changes when a bridge replaces the descriptors: a caller without a lock may get the old one, which stays

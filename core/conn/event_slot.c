@@ -10,7 +10,30 @@
 enum { TRIES = 20 }; /* attempts to find room in the queue of the peer's control thread */
 
 int fs_send_request(struct fs_connection *c, int unread_data) {
-    return fs_send_control_to_side(c->ring.region, c->region_id, 1 - c->ring.side, unread_data);
+    struct fs_control_parcel p;
+    struct fs_far_peer *far = fs_far_of(c);
+    if (!far) return fs_send_control_to_side(c->ring.region, c->region_id, 1 - c->ring.side, unread_data);
+    fs_fill_parcel(&p, FS_CONTROL_MAGIC, c->region_id, 1 - c->ring.side, unread_data);
+    int failed = fs_send_far(far, &p.message);
+    return failed == -ECONNREFUSED && far->before ? fs_send_far(far->before, &p.message) : failed; /* (as to `asks_else` of the region) */
+}
+
+void fs_send_way(struct fs_connection *c, uint64_t token) {
+    struct fs_control_parcel p;
+    struct fs_far_peer *far = fs_far_of(c);
+    int way = far ? fs_make_way(token) : -1;
+    if (way < 0) return;
+    fs_fill_parcel(&p, FS_WAY_MAGIC, c->region_id, 1 - c->ring.side, way);
+    for (int tries = 0; tries < TRIES && fs_is_transient(-fs_send_far(far, &p.message)); tries++) sched_yield();
+    fs_system.close(way);
+}
+
+uint64_t fs_peer_token(struct fs_connection *c) {
+    /* SYNC: token - pairs with fs_requests_announce. (The peer's process changes when a forked child takes over or its thread was given
+     * up.) */
+    uint64_t token = fs_load_acquire(&c->ring.region->asks[1 - c->ring.side]);
+    struct fs_far_peer *far = fs_far_of(c);
+    return token && far ? far->key : token;
 }
 
 /* Uses the set's page and eventfd if this process has them. If it does not have them yet, had no room for them, or the program has
@@ -22,7 +45,7 @@ uint32_t fs_wake_peer_set(struct fs_connection *c) {
     /* SYNC: set name - pairs with fs_publish_slot. */
     uint64_t name = fs_load_acquire(&region->set[peer]);
     if (!name) return 0; /* no set of the peer has said that it sleeps */
-    int calls = fs_remote_set_notify(fs_load_acquire(&region->asks[peer]), name, &c->peer_set);
+    int calls = fs_remote_set_notify(fs_peer_token(c), name, &c->peer_set);
     if (calls >= 0) return (uint32_t)calls;
     for (int failed; tries < TRIES; tries++) {
         failed = fs_send_request(c, -1);
@@ -37,8 +60,7 @@ int fs_peer_set_eventfd(struct fs_connection *c) {
     int peer = 1 - c->ring.side;
     /* SYNC: set name - pairs with fs_publish_slot. */
     uint64_t name = fs_load_acquire(&region->set[peer]);
-    /* SYNC: token - pairs with fs_requests_announce. */
-    return name ? fs_remote_set_eventfd(fs_load_acquire(&region->asks[peer]), name, &c->peer_set) : -1;
+    return name ? fs_remote_set_eventfd(fs_peer_token(c), name, &c->peer_set) : -1;
 }
 
 int fs_slot_alloc(struct fs_connection *c, struct fs_event_set *set) {

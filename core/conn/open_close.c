@@ -4,6 +4,7 @@
  * done (state.c); the descriptor itself, which its owner closes; the front end's index of connections. */
 #include "conn/open_close.h"
 
+#include "conn/event_slot.h"
 #include "conn/peer_status.h"
 #include "conn/attach.h"
 #include "conn/receive.h"
@@ -99,7 +100,9 @@ static void restore_request_token(struct fs_connection *c) {
     uint64_t here = fs_load_relaxed(&c->asked_here);
     if (here) fs_cas64(&c->ring.region->asks_else[c->ring.side], here, 0); /* nor instead of another */
     /* SYNC: token - pairs with fs_send_control_to_side: that holder's socket has been there all the time. */
-    if (c->asked_before && fs_cas64(asks, here, c->asked_before)) fs_wake_local(c);
+    if (!c->asked_before || !fs_cas64(asks, here, c->asked_before)) return;
+    fs_send_way(c, c->asked_before);
+    fs_wake_local(c);
 }
 
 void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {

@@ -36,7 +36,8 @@ static inline __attribute__((always_inline)) int64_t post_and_notify(struct fs_c
 
 int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_check_peer_lost(c)) return 1;
-    enum fs_peer_state state = fs_peer_socket_state(fs_fd(c));
+    /* (This kernel's tables are those of this network namespace: they have no socket of one elsewhere, dead or alive.) */
+    enum fs_peer_state state = fs_far_of(c) ? FS_PEER_UNKNOWN : fs_peer_socket_state(fs_fd(c));
     /* (With bytes unread its end is a reset, as on kernel TCP. The kernel of a peer that died has no room that we have not left it.) */
     if (state == FS_PEER_CLOSED && fs_peer_has_unread(&c->ring)) fs_draw_reset(c, sender);
     if (state == FS_PEER_CLOSED) fs_note_lost(c);

@@ -3,6 +3,7 @@
 #define FASTSOCK_ACCEPTED_REGION_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum fs_listing_state {
@@ -14,6 +15,7 @@ enum fs_listing_state {
     FS_LISTING_NO_DESCRIPTORS = 5,   /* a peer came, and no descriptors were free for its hello */
     FS_LISTING_OTHER_VERSION = 6, /* the peer came with another protocol version */
     FS_LISTING_OTHER_USER = 7,    /* nobody came, but for processes of other users: perhaps the peer, which one of the two does not trust */
+    FS_LISTING_UNPROVEN = 8,      /* a process came that has not proven its address */
 };
 
 /* A region whose connection has ended, in the publisher's table. */
@@ -33,6 +35,9 @@ struct fs_accepted_region {
     int reused;   /* the region was parked here */
     pid_t peer;   /* the peer's process; 0: in another PID namespace */
     unsigned char id[16];
+    int is_far;   /* it is in another network namespace: */
+    uint64_t key; /* far_peer.h */
+    int way;      /* which it has sent; -1: none */
     const char *failure; /* FS_LISTING_FAILED: the reason */
 };
 

@@ -3,7 +3,7 @@
  * under the table lock, as each of these may block. */
 #include "control/control_recv.h"
 #include "control/fd_reaper.h"
-#include "control/abstract_socket.h"
+#include "control/named_socket.h"
 #include "control/region_mmap.h"
 #include "control/control_state.h"
 #include "control/trust.h"
@@ -19,39 +19,27 @@ enum { DESCRIPTORS = 2 }; /* descriptors with a fresh region: its memfd and the 
 struct hello_message {
     struct fs_hello hello;
     int size; /* bytes received, or -errno */
-    int descriptors[FS_CONTROL_FDS_MAX];
-    int count;
+    struct fs_descriptors with;
+    int count;  /* of its descriptors */
     int cut;    /* descriptors were sent that could not be received, for want of numbers */
     int proven; /* the last one is the other end of the connection */
     int sealed; /* the first one is sealed */
     int trusted; /* the sender is of this user, or root */
     pid_t process; /* 0: in another PID namespace */
+    /* where the name is found by other network namespaces: */
+    int is_far, shown; /* the sender has proven its address */
+    uint64_t key;      /* far_peer.h */
+    int has_way, own_way; /* its way is the last descriptor but one; this process's, which it gets; -1: none */
 };
 
-/* Receives a hello of any version. There is room for all descriptors that can come: the kernel would close the rest itself. */
+/* Receives a hello of any version. */
 static void receive_hello(int fd, struct hello_message *it) {
-    union {
-        char space[CMSG_SPACE(FS_CONTROL_FDS_MAX * sizeof(int))];
-        struct cmsghdr aligned;
-    } control;
-    struct iovec iov = {&it->hello, sizeof it->hello};
-    struct msghdr message = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
-    int got;
-    do got = (int)fs_system.recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
-    it->count = it->cut = 0;
-    it->size = got < 0 ? -errno : got;
-    if (got < 0) return;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-        int n = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-        for (int i = 0; i < n && it->count < FS_CONTROL_FDS_MAX; i++)
-            memcpy(&it->descriptors[it->count++], CMSG_DATA(c) + (size_t)i * sizeof(int), sizeof(int));
-    }
+    ssize_t got = fs_receive_descriptors(fd, &it->hello, sizeof it->hello, &it->with);
+    it->size = got < 0 ? -errno : (int)got;
+    it->count = it->with.count;
     /* With the maximum number of descriptors it was cut because there were more, which no hello has. */
-    it->cut = message.msg_flags & MSG_CTRUNC && it->count < FS_HELLO_DESCRIPTORS;
-    if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || it->count > FS_HELLO_DESCRIPTORS) it->size = (int)sizeof it->hello + 1;
+    it->cut = got >= 0 && it->with.flags & MSG_CTRUNC && it->count < FS_HELLO_DESCRIPTORS;
+    if (got >= 0 && (it->with.flags & (MSG_TRUNC | MSG_CTRUNC) || it->count > FS_HELLO_DESCRIPTORS)) it->size = (int)sizeof it->hello + 1;
 }
 
 /* Returns true for a memfd of huge pages: a punched-out page may be gone for good, and reading it kills the reader. */
@@ -60,22 +48,43 @@ static int has_huge_pages(int fd) {
     return fs_system.fstatfs(fd, &where) == 0 && (uint32_t)where.f_type == HUGETLBFS_MAGIC;
 }
 
-/* Identifies the descriptors: compares the addresses of the TCP socket, and asks for the seals of the memfd. */
-static void examine(struct hello_message *it, const struct fs_tcp_identity *tcp) {
-    it->proven = it->count > 0 && fs_is_other_end(tcp, it->descriptors[it->count - 1]);
-    it->sealed = it->count == DESCRIPTORS && fs_is_sealed(it->descriptors[0]);
-}
-
 static void drop_descriptors(const struct hello_message *it) {
     for (int i = 0; i < it->count; i++) {
-        if (i == 0 && it->sealed) fs_system.close(it->descriptors[i]); /* a memfd's close never blocks */
-        else if (i == it->count - 1 && it->proven) fs_reap_tcp(it->descriptors[i], it->trusted);
-        else fs_reap_fd(it->descriptors[i], it->trusted);
+        if (i == 0 && it->sealed) fs_system.close(it->with.fds[i]); /* a memfd's close never blocks */
+        else if (i == it->count - 2 && it->has_way) fs_system.close(it->with.fds[i]); /* (fs_is_way) */
+        else if (i == it->count - 1 && it->proven) fs_reap_tcp(it->with.fds[i], it->trusted);
+        else fs_reap_fd(it->with.fds[i], it->trusted);
     }
+}
+
+/* Identifies the descriptors: compares the addresses of the TCP socket, and asks for the seals of the memfd. */
+static void examine(struct hello_message *it, const struct fs_tcp_identity *tcp) {
+    it->proven = it->count > 0 && fs_is_other_end(tcp, it->with.fds[it->count - 1]);
+    it->sealed = it->count == DESCRIPTORS + it->is_far && fs_is_sealed(it->with.fds[0]);
+    it->has_way = it->is_far && it->proven && it->shown && it->count > 1 && fs_is_way(it->with.fds[it->count - 2]);
+    if (it->has_way) it->own_way = fs_make_way(fs_control_fds.token);
+}
+
+/* Receives the messages of a proof, and what comes behind them. */
+static void receive_far(int fd, struct hello_message *it, struct fs_address_proof *proof, const struct fs_tcp_identity *tcp) {
+    it->own_way = -1;
+    it->key = fs_process_key(fd);
+    for (;;) {
+        receive_hello(fd, it);
+        int begins = it->size == sizeof(struct fs_proof_msg) && proof->udp < 0 && !fs_is_proven(proof);
+        if (begins && fs_proof_begin(proof, fd, tcp) < 0) it->size = -ENOMEM; /* (no descriptor, or no such address any more) */
+        if (it->size < 0 || !fs_proof_hear(proof, tcp, FS_PROOF_PUBLISHER, &it->hello, (size_t)it->size)) break;
+        fs_proof_look(proof, fd, tcp, FS_PROOF_PUBLISHER);
+        drop_descriptors(it);
+    }
+    fs_proof_look(proof, fd, tcp, FS_PROOF_PUBLISHER);
+    it->shown |= fs_is_proven(proof);
 }
 
 /* Sends the peer away, for a reason of enum fs_refusal_reason. 0: the peer has gone. */
 static void refuse(struct fs_listing *m, int why) {
+    m->unproven_came |= m->proof.udp >= 0;
+    fs_proof_end(&m->proof);
     if (why) fs_refuse(m->control, (char)why, m->trusted);
     else fs_reap_control(m->control, m->trusted);
     m->control = -1;
@@ -94,11 +103,21 @@ static int violated(struct fs_listing *m, const char *wrong) {
     return FS_WHY_VIOLATION;
 }
 
+/* Keeps the sender's way, and sends it ours. */
+static int take_way(struct fs_listing *m, struct hello_message *it) {
+    if (fs_hand_way(m->control, it->own_way) < 0) return -1;
+    m->came.way = it->with.fds[it->count - 2];
+    it->with.fds[it->count - 2] = it->with.fds[it->count - 1];
+    it->count--;
+    it->has_way = 0;
+    return 0;
+}
+
 /* Checks a hello and takes its region; the descriptors stay the caller's. Returns 0 if taken, else a reason of enum fs_refusal_reason. */
-static int judge(struct fs_listing *m, const struct hello_message *it) {
+static int judge(struct fs_listing *m, struct hello_message *it) {
     struct fs_ring_pair probe;
     const struct fs_hello *hello = &it->hello;
-    const int *descriptors = it->descriptors;
+    const int *descriptors = it->with.fds;
     /* The last descriptor is the seeker's end of the TCP connection. Without it the sender is not the peer. Then its hello is no
      * violation by the peer, unless its user could harm the peer anyway. */
     if (!it->proven && !it->trusted) return FS_WHY_UNTRUSTED;
@@ -106,6 +125,8 @@ static int judge(struct fs_listing *m, const struct hello_message *it) {
     if (hello->version != FS_VERSION) return FS_WHY_OTHER_VERSION; /* other fields do not matter */
     if (it->size != (int)sizeof *hello) return violated(m, "garbage instead of a hello");
     if (!it->proven) return FS_WHY_UNTRUSTED;
+    if (it->is_far && !it->shown) return FS_WHY_UNPROVEN;
+    if (it->is_far && it->own_way < 0) return it->has_way ? FS_WHY_DESCRIPTORS : violated(m, "hello without a way to its sender");
     if (fs_control_state.queued >= FS_MAX((int)fs_load_relaxed(&fs_control_state.backlog), FS_BACKLOG)) return FS_WHY_AGAIN;
     if (hello->reuse) {
         struct fs_cached_region *found = NULL;
@@ -120,7 +141,7 @@ static int judge(struct fs_listing *m, const struct hello_message *it) {
         m->came.reused = 1;
     } else {
         m->came.reused = 0;
-        if (it->count != DESCRIPTORS) return violated(m, "hello without its two descriptors");
+        if (it->count != DESCRIPTORS + it->is_far) return violated(m, "hello without its two descriptors");
         if (!it->sealed) return violated(m, "memfd not sealed");
         if (has_huge_pages(descriptors[0])) return violated(m, "memfd of huge pages");
         if (hello->size == 0 || hello->size > fs_region_size(FS_WINDOW_MAX, FS_CHUNK_MAX) ||
@@ -137,6 +158,14 @@ static int judge(struct fs_listing *m, const struct hello_message *it) {
         m->came.size = hello->size;
     }
     m->came.peer = it->process;
+    m->came.is_far = it->is_far;
+    m->came.key = it->key;
+    m->came.way = -1;
+    if (it->is_far && take_way(m, it) < 0) {
+        fs_system.munmap(m->came.memory, m->came.size);
+        if (m->came.reused) fs_count_cached(m->came.size, -1);
+        return FS_WHY_AGAIN;
+    }
     memcpy(m->came.id, hello->id, 16);
     /* SYNC: taken - pairs with fs_wakeup_seen. Packet WAKEUP. */
     fs_store_release(&((struct fs_region *)m->came.memory)->wakeup, FS_TAKEN);
@@ -177,8 +206,8 @@ static enum visit accept_peer(struct fs_listing *m) {
         m->control = came;
         m->kept = 0;
         m->who = fs_peer_credentials(m->control);
-        m->trusted = fs_is_trusted(m->who.uid);
-        if (fs_admits(m->who.uid)) continue;
+        m->trusted = !m->file && fs_is_trusted(m->who.uid); /* (a process in another container has the number of a user, and not its rights) */
+        if (m->file ? fs_dir_admits(m->who.uid) : fs_admits(m->who.uid)) continue;
         m->other_came = 1;
         refuse(m, FS_WHY_UNTRUSTED); /* nothing of an untrusted user is received */
         if (!fs_reaper_has_room()) return LATER;
@@ -189,7 +218,7 @@ static enum visit accept_peer(struct fs_listing *m) {
 }
 
 /* Decides about a received hello. Needs the table lock, and the listing has its control socket again. */
-static void answer(struct fs_listing *m, const struct hello_message *it) {
+static void answer(struct fs_listing *m, struct hello_message *it) {
     if (it->size < 0 && fs_is_transient(-it->size)) { /* the hello may be valid: want of memory is no violation */
         give_up_without_fds(m);
         return;
@@ -210,7 +239,7 @@ static void answer(struct fs_listing *m, const struct hello_message *it) {
         return;
     }
     refuse(m, why);
-    if (why == FS_WHY_UNTRUSTED || why == FS_WHY_AGAIN) return; /* the next one may be the peer */
+    if (why == FS_WHY_UNTRUSTED || why == FS_WHY_AGAIN || why == FS_WHY_UNPROVEN) return; /* the next one may be the peer */
     fs_listing_close(m);
     fs_store_relaxed(&m->state, why == FS_WHY_OTHER_VERSION ? FS_LISTING_OTHER_VERSION : FS_LISTING_FAILED);
 }
@@ -232,27 +261,37 @@ int fs_accept_hello(uint64_t handle) {
         /* Only this thread has the socket now: a thread that withdraws the name does not see it, and nobody else listens. */
         int control = m->control;
         struct fs_tcp_identity tcp = m->tcp;
-        m->control = -1;
+        struct fs_address_proof proof = m->proof;
+        m->control = m->proof.udp = -1;
         it.trusted = m->trusted;
         it.process = m->who.pid;
+        it.is_far = m->file != 0;
+        if (it.is_far) tcp.network = fs_netns_cookie(control);
+        it.shown = it.is_far && fs_was_proven(FS_PROOF_PUBLISHER, &tcp, tcp.network);
         fs_control_unlock();
-        receive_hello(control, &it);
+        if (it.is_far) receive_far(control, &it, &proof, &tcp);
+        else receive_hello(control, &it);
         int silent = it.size == -EAGAIN;
         if (!silent) examine(&it, &tcp);
         fs_control_lock();
         if (generation != fs_control_thread_generation()) break; /* the program may use the numbers by now */
+        if (it.is_far && it.shown) fs_note_proven(FS_PROOF_PUBLISHER, &tcp, tcp.network);
         if (is_waiting(m, handle)) {
             m->control = control;
+            m->proof = proof;
+            if (silent && proof.udp >= 0) fs_control_watch(fs_control_fds.epoll, proof.udp, handle);
             if (silent) {
                 await_hello(m, handle);
                 break;
             }
             answer(m, &it);
         } else {
+            fs_proof_end(&proof);
             fs_reap_control(control, it.trusted);
         }
         fs_control_unlock();
         drop_descriptors(&it);
+        if (it.is_far && it.own_way >= 0) fs_system.close(it.own_way);
         fs_control_lock();
     }
     fs_control_unlock();

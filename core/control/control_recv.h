@@ -13,6 +13,7 @@
 #define _GNU_SOURCE /* struct ucred */
 #endif
 #include "os/syscalls.h"
+#include "control/descriptors.h"
 #include "control/fd_reaper.h"
 #include "control/introspection.h"
 #include "wire/control_msg.h"
@@ -64,6 +65,7 @@ static inline int fs_peek_control(int fd, struct fs_control_peek *seen) {
     if (size < 0) return 0;
     if (message.msg_flags & MSG_TRUNC) size = 0;
     seen->is_request = fs_parse_control_msg(&said.request, FS_CONTROL_MAGIC, size, sizeof said.request, seen->request) ||
+                 fs_parse_control_msg(&said.request, FS_WAY_MAGIC, size, sizeof said.request, seen->request) ||
                  fs_parse_control_msg(&said.request, FS_PAGE_OFFER_MAGIC, size, sizeof said.offer, seen->request);
     struct cmsghdr *c = CMSG_FIRSTHDR(&message);
     if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len == CMSG_LEN(sizeof(struct ucred))) {
@@ -76,13 +78,12 @@ static inline int fs_peek_control(int fd, struct fs_control_peek *seen) {
     return 1;
 }
 
-enum { FS_CONTROL_FDS_MAX = 253 }; /* descriptors in one message: the kernel's SCM_MAX_FD */
-
-enum fs_control_kind { FS_CONTROL_NONE, FS_CONTROL_REQUEST, FS_CONTROL_INVALID, FS_CONTROL_QUERY, FS_CONTROL_PAGE_OFFER };
+enum fs_control_kind { FS_CONTROL_NONE, FS_CONTROL_REQUEST, FS_CONTROL_INVALID, FS_CONTROL_QUERY, FS_CONTROL_PAGE_OFFER, FS_CONTROL_WAY };
 
 /* Receives the next datagram and returns its kind. FS_CONTROL_REQUEST: `request` and `*user`, its sender, are set, and `brought[0]` is
  * its descriptor or -1. FS_CONTROL_QUERY: a query (introspection.h); `*user` and `*requester` are set. FS_CONTROL_PAGE_OFFER: the page
- * of an event set is offered (page_offers.h); those are set, and both of `brought` are descriptors. Otherwise nothing is left of the
+ * of an event set is offered (page_offers.h); those are set, and both of `brought` are descriptors. FS_CONTROL_WAY: another holder of the
+ * peer's side is asked from now on; `request` and `*user` are set, and `brought[0]` is the way there (far_peer.h). Otherwise nothing is left of the
  * datagram: `request` is zeroed, `brought` is -1, and its descriptors are dropped (fd_reaper.h). The buffer has room for all that can
  * come, as the kernel would close the rest itself.
  *
@@ -129,6 +130,8 @@ static inline enum fs_control_kind fs_recv_control(int fd, unsigned char request
     sound = named && !(message.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
     if (sound && count < 2 && fs_parse_control_msg(&came_in.request, FS_CONTROL_MAGIC, got, sizeof came_in.request, request))
         return FS_CONTROL_REQUEST;
+    if (sound && count == 1 && fs_parse_control_msg(&came_in.request, FS_WAY_MAGIC, got, sizeof came_in.request, request))
+        return FS_CONTROL_WAY;
     if (sound && got == sizeof requester->query && !count) {
         requester->query = came_in.query;
         requester->size = message.msg_namelen;

@@ -6,11 +6,13 @@
 
 #include "control/control_recv.h"
 #include "control/region_mmap.h"
+#include "control/rendezvous_dir.h"
 #include "control/control_state.h"
 #include "control/trust.h"
 #include "conn/fallback_peer.h"
 #include "conn/event_slot.h"
 #include "conn/send.h"
+#include "conn/wake.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
 
@@ -58,6 +60,14 @@ void fs_requests_announce_holder(struct fs_connection *c) {
     fs_store_relaxed(&c->asked_here, token);
     c->asked_before = before;
     fs_requests_announce(c->ring.region, c->ring.side);
+    fs_send_way(c, token);
+}
+
+/* Another holder of the far peer's side is asked from now on. What was posted meanwhile may have woken nobody there. */
+static void take_over(struct fs_connection *c, int came) {
+    int way = fs_far_of(c) && fs_is_way(came) ? fs_dup_reserved(came, 0) : -1;
+    if (way < 0 || !fs_take_way(&c->far, way)) return;
+    fs_wake_peer_all(c);
 }
 
 /* Needs the table lock. */
@@ -117,12 +127,18 @@ static void release_target(struct fs_request_handler *handler) {
     fs_control_unlock();
 }
 
+/* Returns true if a sender could harm this process by other means. (Where ways lead here (far_peer.h), the number of a user says nothing.) */
+static int is_trusted(uint32_t user) { return fs_is_trusted(user) && !fs_rendezvous_dir(); }
+
+/* Returns true if requests of a user are answered. */
+static int admits(uint32_t user) { return fs_admits(user) || fs_dir_admits(user); }
+
 /* Returns true if a sender's descriptors may be received: from a trusted user, or from the peer of a connection, which knows its id. */
 static int may_send_fds(const struct fs_control_peek *seen) {
     int known = 0;
     if (!seen->named) return 0;
-    if (fs_is_trusted(seen->user)) return 1;
-    if (!fs_admits(seen->user) || !seen->is_request) return 0;
+    if (is_trusted(seen->user)) return 1;
+    if (!admits(seen->user) || !seen->is_request) return 0;
     fs_control_lock();
     for (int i = 0; i < fs_control_state.on_ring_count && !known; i++)
         known = memcmp(fs_control_state.on_ring[i].id, seen->request, FS_CONTROL_KEY_SIZE) == 0;
@@ -210,10 +226,22 @@ static void keep_offered(uint64_t token, const struct fs_requester *requester, c
     fs_system.close(fd);
 }
 
+/* Returns the key of the process in another network namespace that has the other end of a connection; 0: it is in this one. Such a process
+ * can say nothing of the sets of another: it has to know the connection's id. */
+static uint64_t far_key_of(const unsigned char request[FS_CONTROL_KEY_SIZE]) {
+    struct fs_request_handler handler;
+    struct fs_connection *c = find_target(&handler, request);
+    struct fs_far_peer *far = c ? fs_far_of(c) : NULL;
+    uint64_t key = far ? far->key : 0;
+    if (c) release_target(&handler);
+    return key;
+}
+
 /* Checks an offer of the page of an event set and keeps it. `requester`: its sender. `descriptors`: page and eventfd, which stay the
  * caller's. Takes the table lock; asks no file system. */
-static void accept_page_offer(const struct fs_requester *requester, const int descriptors[2]) {
-    uint64_t token = token_of(requester);
+static void accept_page_offer(const struct fs_requester *requester, const unsigned char request[FS_CONTROL_KEY_SIZE],
+                              const int descriptors[2]) {
+    uint64_t key = far_key_of(request), token = key ? key : token_of(requester);
     if (!token || !is_sound(descriptors[0], descriptors[1])) return;
     fs_control_lock();
     keep_offered(token, requester, descriptors);
@@ -255,16 +283,18 @@ int fs_handle_requests(int request_fd) {
         taken++;
         if (taken % FLOOD == 0) due |= answer_unasked(1);
         if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(request_fd, &requester);
-        int permitted = fs_admits(user);
-        if (took == FS_CONTROL_PAGE_OFFER && permitted) accept_page_offer(&requester, brought);
-        struct fs_connection *c = took == FS_CONTROL_REQUEST && permitted ? find_target(&handler, request) : NULL;
+        int permitted = admits(user);
+        if (took == FS_CONTROL_PAGE_OFFER && permitted) accept_page_offer(&requester, request, brought);
+        int is_request = took == FS_CONTROL_REQUEST || took == FS_CONTROL_WAY;
+        struct fs_connection *c = is_request && permitted ? find_target(&handler, request) : NULL;
         if (c) {
-            if (brought[0] >= 0) fs_resend_unread(c, brought[0]);
+            if (took == FS_CONTROL_WAY) take_over(c, brought[0]);
+            else if (brought[0] >= 0) fs_resend_unread(c, brought[0]);
             else due |= !answer_asked(c, FS_PATIENCE);
             release_target(&handler);
         }
         for (int i = 0; i < 2; i++)
-            if (brought[i] >= 0) fs_reap_fd(brought[i], fs_is_trusted(user));
+            if (brought[i] >= 0) fs_reap_fd(brought[i], is_trusted(user));
     }
     if (taken >= BURST || left) due = answer_unasked(1); /* (a datagram that cannot be dropped keeps the queue full) */
     return left | due;

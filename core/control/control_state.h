@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "control/accepted_region.h"
+#include "control/address_proof.h"
 #include "control/tcp_identity.h"
 #include "conn/connection.h"
 #include "wire/control_msg.h"
@@ -25,6 +26,9 @@ struct fs_listing {
     struct ucred who;           /* the peer at `control` */
     int trusted;                /* the peer is of this user, or root */
     int other_came;             /* a process came whose user is not admitted, or one of another user that left without a word */
+    int unproven_came;          /* a process came that did not prove its address, or has not yet */
+    uint64_t file;              /* the name's in the folder (rendezvous_dir.h); 0: it is abstract */
+    struct fs_address_proof proof; /* of the peer at `control` */
     int kept;                   /* `control` is in the reserved range, and watched */
     struct fs_tcp_identity tcp; /* the connection, whose other end the peer must prove to have */
     int64_t expires;            /* monotonic ns */

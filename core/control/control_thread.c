@@ -7,7 +7,7 @@
 #include "os/host.h"
 #include "control/control_recv.h"
 #include "control/fd_reaper.h"
-#include "control/abstract_socket.h"
+#include "control/named_socket.h"
 #include "control/control_requests.h"
 #include "control/control_state.h"
 #include "control/background_thread.h"
@@ -80,7 +80,7 @@ static int make_descriptors(void) {
     if (fs_control_fds.epoll >= 0) return 0; /* another thread made them while the host lock was unlocked */
     made[0] = fs_reserve_fd(fs_system.epoll_create1(EPOLL_CLOEXEC), 0);
     made[1] = fs_reserve_fd(fs_system.eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0);
-    made[2] = fs_abstract_socket(SOCK_DGRAM, name, sizeof name);
+    made[2] = fs_named_socket(SOCK_DGRAM, name, sizeof name);
     failed = FS_MIN(FS_MIN(made[0], made[1]), made[2]);
     /* (epoll_ctl has a limit of its own: max_user_watches.) */
     if (failed >= 0 && (fs_enable_credentials(made[2]) < 0 || fs_control_watch(made[0], made[1], KICK) < 0 ||
@@ -110,6 +110,7 @@ static void *control_thread(void *nothing) {
     uint32_t own = fs_control_thread_generation(), watching = fs_load_relaxed(&watcher);
     int left = (int)fs_load_relaxed(&left_behind); /* something could not be dropped (fd_reaper.h) or answered */
     while (own == fs_control_thread_generation()) { /* (Else the number may be its successor's, whose events it would take.) */
+        fs_dir_sweep();
         int wait = fs_expire_listings();
         if (left && (wait < 0 || wait > AGAIN_AFTER)) wait = AGAIN_AFTER;
         int n = fs_epoll_wait(fs_control_fds.epoll, events, EVENTS, wait < 0 ? -1 : (int64_t)wait * 1000000, NULL);
@@ -167,6 +168,7 @@ static void announce_token(void) {
         /* SYNC: token - pairs with fs_send_control_to_side. */
         if (fs_is_attached(c) && !fs_cas64(&c->ring.region->asks[c->ring.side], announced_token, fs_control_fds.token))
             fs_cas64(&c->ring.region->asks_else[c->ring.side], announced_token, fs_control_fds.token);
+        else if (fs_is_attached(c)) fs_send_way(c, fs_control_fds.token);
         if (fs_load_relaxed(&c->asked_here) == announced_token) fs_store_relaxed(&c->asked_here, fs_control_fds.token);
         fs_wake_own_set(c); /* (requests to the old one are lost) */
     }

@@ -5,7 +5,7 @@
 #include <netinet/in.h>
 
 #include "os/fd_reserve.h"
-#include "control/abstract_socket.h"
+#include "control/named_socket.h"
 #include "control/background_thread.h"
 #include "control/tcp_identity.h"
 #include "control/trust.h"
@@ -221,6 +221,11 @@ int fs_reap_message(int fd) {
 void fs_refuse_descriptors(int control) {
     int no = 0;
     fs_system.setsockopt(control, SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
+}
+
+void fs_accept_descriptors(int control) {
+    int yes = 1;
+    fs_system.setsockopt(control, SOL_SOCKET, SO_PASSRIGHTS, &yes, sizeof yes);
 }
 
 /* (No shutdown: a forked child closes its copies, and the parent continues.) */

@@ -37,6 +37,7 @@ int fs_reap_message(int fd);
 
 /* Makes a seeker's socket refuse descriptors, where the kernel can (Linux 6.16): the holder of the name may be an untrusted user. */
 void fs_refuse_descriptors(int control);
+void fs_accept_descriptors(int control); /* one is expected */
 
 /* Closes a seeker's socket with all that is unread. `trusted`: the holder of the name is known to be trusted. */
 void fs_reap_seeker(int control, int trusted);

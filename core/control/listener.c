@@ -4,7 +4,7 @@
 
 #include "os/host.h"
 #include "control/fd_reaper.h"
-#include "control/abstract_socket.h"
+#include "control/named_socket.h"
 #include "control/region_mmap.h"
 #include "control/control_state.h"
 #include "control/control_thread.h"
@@ -57,7 +57,7 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
     if (found < 0) return FS_TOO_MANY_LISTINGS; /* (Checked before the sockets are made: with many waiting connections each comes here
                                                  * often.) */
     if (!(ends ? fs_tcp_netns(fd, &tcp) : fs_identify_tcp(fd, &tcp))) return -ENOTCONN;
-    int listener = fs_abstract_socket(SOCK_SEQPACKET, name, length);
+    int listener = fs_named_socket(SOCK_SEQPACKET, name, length);
     if (listener < 0) return listener;
     fs_control_lock_hosted();
     found = find_entry(); /* (another thread may have taken it) */
@@ -67,7 +67,9 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
         fs_store_relaxed(&m->state, FS_LISTING_WAITING);
         m->generation++;
         m->came.failure = NULL;
-        m->other_came = 0;
+        m->other_came = m->unproven_came = 0;
+        m->file = fs_dir_number(name, length);
+        m->proof = (struct fs_address_proof){.udp = -1};
         m->listener = listener;
         m->control = -1;
         m->tcp = tcp;
@@ -78,6 +80,7 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
     }
     fs_control_unlock();
     if (found < 0) {
+        fs_dir_unlink(fs_dir_number(name, length));
         fs_reap_listener(listener);
         return FS_TOO_MANY_LISTINGS;
     }
@@ -115,6 +118,7 @@ enum fs_listing_state fs_listing_result(uint64_t handle, fs_atomic_ptr(fs_word32
 /* Unmaps a region that came and was not taken. */
 static void drop_region(const struct fs_accepted_region *came) {
     fs_system.munmap(came->memory, came->size);
+    if (came->is_far) fs_system.close(came->way); /* (fs_is_way) */
     if (came->reused) fs_count_cached(came->size, -1);
 }
 
@@ -135,7 +139,12 @@ void fs_listing_withdraw(uint64_t handle, fs_atomic_ptr(fs_word32) *listing_stat
 
 void fs_listing_close(struct fs_listing *m) {
     if (fs_load_relaxed(&m->state) == FS_LISTING_FREE) return; /* closed, or never used: its zeros are no descriptors */
-    if (m->listener >= 0) fs_reap_listener(m->listener);
+    if (m->listener >= 0) {
+        fs_dir_unlink(m->file); /* first: whoever finds the name free may have it */
+        fs_reap_listener(m->listener);
+    }
+    m->unproven_came |= m->proof.udp >= 0;
+    fs_proof_end(&m->proof);
     if (m->control >= 0) fs_reap_control(m->control, m->trusted);
     m->listener = m->control = -1;
 }
@@ -163,7 +172,7 @@ int fs_expire_listings(void) {
         if (m->expires <= now) {
             fs_listing_close(m);
             /* (FREE once its connection has seen it or has ended) */
-            fs_store_relaxed(&m->state, m->other_came ? FS_LISTING_OTHER_USER : FS_LISTING_EXPIRED);
+            fs_store_relaxed(&m->state, m->unproven_came ? FS_LISTING_UNPROVEN : m->other_came ? FS_LISTING_OTHER_USER : FS_LISTING_EXPIRED);
         } else if (m->expires < first) {
             first = m->expires;
         }
@@ -238,6 +247,7 @@ void fs_listings_forget(void) {
         /* The parent has the same sockets: no shutdown, and no last close. */
         if (m->listener >= 0) fs_system.close(m->listener);
         if (m->control >= 0) fs_system.close(m->control);
+        fs_proof_end(&m->proof);
         m->listener = m->control = -1;
         if (fs_load_relaxed(&m->state) == FS_LISTING_ACCEPTED) drop_region(&m->came);
         fs_store_relaxed(&m->state, FS_LISTING_FREE);

@@ -1,7 +1,8 @@
 /* Event sets between two processes.
  *
  * The owner of a set sends an offer from its control socket to that of the peer process: a memfd of one page, and the eventfd. The
- * kernel vouches for the sending socket's name, so nobody can offer in the name of another process. An offer may be lost or refused.
+ * kernel vouches for the sending socket's name, so nobody can offer in the name of another process. One that comes by a way (far_peer.h) has
+ * no such name, and counts for the process at the other end of the connection whose region it names. An offer may be lost or refused.
  * Then the poster sends a request (control_requests.h), and the set's own side notifies the set. The owner sees
  * that, and offers again, less and less often. */
 #include "control/page_offers.h"
@@ -27,11 +28,17 @@ static int send_offer(const struct fs_page_ref *page, uint32_t set, int memfd, i
     if (own < 0) return -EBADF;
     memcpy(offer.id, page->region, sizeof offer.id);
     struct iovec iov = {&offer, sizeof offer};
-    struct msghdr message = {.msg_name = &address, .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
-    message.msg_namelen = fs_control_address(&address, page->token);
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
+    if (!page->far) {
+        message.msg_name = &address;
+        message.msg_namelen = fs_control_address(&address, page->token);
+    } else if (page->far->key != page->token) {
+        return -ENOTCONN; /* (by now it is another one) */
+    }
     memset(&control, 0, sizeof control);
     struct cmsghdr *next = fs_put_credentials(&message, &control.aligned);
     fs_put_cmsg(&message, next, SCM_RIGHTS, both, sizeof both);
+    if (page->far) return fs_send_far(page->far, &message);
     return fs_system.sendmsg(own, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
@@ -57,15 +64,14 @@ void fs_set_register(struct fs_event_set *set, struct fs_connection *c) {
     /* Only this process knows its set ids, so it must get the requests itself: a forked child may have taken them over, and have ended. */
     if (fs_load_relaxed(&c->asked_here)) fs_requests_announce_holder(c);
     fs_publish_slot(c);
-    /* SYNC: token - pairs with fs_requests_announce. (The peer's process changes when a forked child takes over or its thread was given
-     * up.) */
-    uint64_t token = fs_load_acquire(&c->ring.region->asks[1 - c->ring.side]);
+    uint64_t token = fs_peer_token(c);
     struct fs_page_ref *page = set->places[place].page;
     if (!token || (page && page->token == token)) return;
     page = fs_page_of_process(set, place, token);
     if (!page) return;
     memcpy(page->region, c->region_id, sizeof page->region);
     page->side = (uint32_t)(1 - c->ring.side);
+    page->far = fs_far_of(c);
     if (!page->memory) offer(set, page);
 }
 

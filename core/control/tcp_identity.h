@@ -51,13 +51,20 @@ static inline int fs_tcp_addresses(int fd, struct fs_tcp_identity *identity) {
     return fs_tcp_address(fd, 0, &identity->here) && fs_tcp_address(fd, 1, &identity->there);
 }
 
+/* Returns the cookie of a socket's network namespace, 0 if the kernel does not say. (An accepted unix socket has that of the one which
+ * connected.) */
+static inline uint64_t fs_netns_cookie(int fd) {
+    uint64_t cookie;
+    socklen_t n = sizeof cookie;
+    return fs_system.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &n) < 0 ? 0 : cookie;
+}
+
 /* Returns true if `fd` is a TCP socket, and sets the network of `*identity`. */
 static inline int fs_tcp_netns(int fd, struct fs_tcp_identity *identity) {
     int protocol = 0;
     socklen_t n = sizeof protocol;
     if (fs_system.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) < 0 || protocol != IPPROTO_TCP) return 0;
-    n = sizeof identity->network;
-    if (fs_system.getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &identity->network, &n) < 0) identity->network = 0;
+    identity->network = fs_netns_cookie(fd);
     return 1;
 }
 

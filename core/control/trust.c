@@ -48,15 +48,25 @@ void fs_set_trust(const struct fs_trust *given) {
 
 void fs_users_changed(void) { fs_store_relaxed(&trust.nameless, nameless_user()); }
 
-int fs_admits(uint32_t user) {
+/* `own`: the user is one of those whom the word `user` means. */
+static int admits(uint32_t user, int own) {
     /* SYNC: named users - pairs with fs_set_trust. */
     uint32_t count = fs_load_acquire(&trust.count);
     if (user == fs_load_relaxed(&trust.nameless)) return 0;
-    if (fs_load_relaxed(&trust.any) || (fs_load_relaxed(&trust.self) && fs_is_trusted(user))) return 1;
+    if (fs_load_relaxed(&trust.any) || (fs_load_relaxed(&trust.self) && own)) return 1;
     for (uint32_t i = 0; i < count; i++)
         if (fs_load_relaxed(&trust.users[i]) == user) return 1;
     return 0;
 }
+
+int fs_admits(uint32_t user) { return admits(user, fs_is_trusted(user)); }
+
+int fs_admits_far(uint32_t user, int nameless_too) {
+    if (user != fs_load_relaxed(&trust.nameless)) return admits(user, user == geteuid());
+    return nameless_too && (fs_load_relaxed(&trust.any) || fs_load_relaxed(&trust.self));
+}
+
+int fs_admits_all(void) { return fs_load_relaxed(&trust.any) != 0; }
 
 int fs_admits_others(void) { return fs_load_relaxed(&fs_untrusted_wakeups) != 0; }
 

@@ -26,13 +26,14 @@ enum {
 /* The page that one process posts to. Only the owner's thread uses it. */
 struct fs_page_ref {
     struct fs_event_page *memory; /* NULL: none yet */
-    uint64_t token;             /* of the posting process */
+    uint64_t token;             /* of the posting process (fs_peer_token) */
     int fd;                     /* the page's own eventfd; -1: it uses the set's */
     int offers;
     int64_t next_offer;         /* monotonic ns */
     uint32_t members;           /* connections in the set with this peer */
     unsigned char region[16];   /* region id of one that the peer process knows, */
     uint32_t side;              /* and that process's side of it */
+    struct fs_far_peer *far;    /* it is in another network namespace */
     struct fs_page_ref *next;
 };
 

@@ -75,8 +75,8 @@ int fs_begin(const struct fs_front_end *front);
 /* This front end has no connection open, and opens no more. [host lock] */
 void fs_end(void);
 
-/* Applies settings, whole, to all connections that have not moved yet. [host lock] */
-void fs_set_upgrade_config(const struct fs_upgrade_config *config);
+/* Applies settings, whole, to all connections that have not moved yet. Returns NULL, or why the rendezvous_dir is not used. [host lock] */
+const char *fs_set_upgrade_config(const struct fs_upgrade_config *config);
 void fs_set_limits(const struct fs_limits *limits);
 
 /* Applies the setting at once, to all connections. [host lock] */

@@ -70,7 +70,9 @@ struct fs_counters {
     X(ENDING, "ended before it could move") \
     X(VIOLATION, "protocol violation") /* by the peer */ \
     X(VERSION, "peer speaks another version of the protocol") \
-    X(UNPAID, "sessions too short to pay") /* too few operations for a service where moves did not pay */
+    X(UNPAID, "sessions too short to pay") /* too few operations for a service where moves did not pay */ \
+    X(ABSENT, "peer not found in the rendezvous folder") /* of another network namespace, or of another host */ \
+    X(UNPROVEN, "peer's address not proven") /* by UDP */
 
 #define FS_REASON_NUMBER(name, text) FS_REASON_##name,
 enum fs_reason { FS_REASON_TABLE(FS_REASON_NUMBER) FS_REASONS };
@@ -153,9 +155,11 @@ struct fs_upgrade_config {
     struct fs_flow_options flow;
     int64_t memory_cap; /* bytes */
     int64_t patience;   /* ns that a name is looked up before the peer counts as foreign, and that an answer is waited for */
+    const char *rendezvous_dir; /* a folder that other network namespaces see, or NULL; copied */
     int waits;          /* operations may wait for the other end: they take steps even if no event is known */
 };
 
+enum { FS_RENDEZVOUS_DIR_MAX = 86 }; /* bytes of that path: the name of a socket follows (unix(7)) */
 enum { FS_TRUSTED_USERS = 64 }; /* named users at most; fastsock/config.py says so to the user */
 
 /* The setting `trust`: the users whose processes may share memory with this one. */

@@ -15,7 +15,7 @@
 #include <linux/filter.h>
 #include <stdio.h>
 
-#include "control/abstract_socket.h"
+#include "control/named_socket.h"
 #include "events/futex.h"
 
 #define LOOK_INTERVAL ((int64_t)20000000) /* ns that a writer sleeps at most: nobody wakes it when a reader dies */
@@ -39,7 +39,7 @@ static void ring(struct fs_bell *bell) {
 static void notify(const struct fs_group *g, uint32_t place) {
     char name[64];
     struct sockaddr_un address;
-    socklen_t size = fs_abstract_address(&address, name, (size_t)fs_group_name(name, g->key, place, "w"));
+    socklen_t size = fs_name_address(&address, name, (size_t)fs_group_name(name, g->key, place, "w"));
     uint64_t secret = fs_load_relaxed(&g->table->member[place].secret);
     while (fs_system.sendto(g->bell_fd, &secret, sizeof secret, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address, size) < 0 &&
            errno == EINTR) {}
@@ -119,7 +119,7 @@ int fs_bell_socket(const char *key, uint32_t place, uint64_t secret) {
 #endif
     struct sock_fprog filter = {sizeof steps / sizeof *steps, steps};
     struct sockaddr_un address;
-    socklen_t size = fs_abstract_address(&address, name, (size_t)fs_group_name(name, key, place, "w"));
+    socklen_t size = fs_name_address(&address, name, (size_t)fs_group_name(name, key, place, "w"));
     int fd = fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -errno;
     if (fs_system.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0 &&

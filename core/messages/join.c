@@ -1,7 +1,7 @@
 /* Joining, making, leaving and inspecting a group. Theory: names.c, arena.h.
  *
  * Responsible for: what a member of a trusted user hands over is checked before it is used. Never: answers others (names.c). */
-#include "control/abstract_socket.h"
+#include "control/named_socket.h"
 #include "control/fd_reaper.h"
 #include "control/trust.h"
 #include "messages/group.h"
@@ -57,7 +57,7 @@ int fs_take_over(int holder, int fds[2], int milliseconds) {
 /* Asks the member with this socket. Returns 0 with the descriptors, -ECONNREFUSED: there is none, or another -errno. */
 static int ask(const char *name, size_t length, int fds[2]) {
     struct sockaddr_un address;
-    socklen_t size = fs_abstract_address(&address, name, length);
+    socklen_t size = fs_name_address(&address, name, length);
     int fd = fs_system.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), result;
     if (fd < 0) return -errno;
     if (!size) result = -EINVAL;
@@ -70,7 +70,7 @@ static int ask(const char *name, size_t length, int fds[2]) {
 
 static int is_there(const char *name, size_t length) {
     struct sockaddr_un address;
-    socklen_t size = fs_abstract_address(&address, name, length);
+    socklen_t size = fs_name_address(&address, name, length);
     int fd = fs_system.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int there = fd >= 0 && (fs_system.connect(fd, (struct sockaddr *)&address, size) == 0 || errno == EAGAIN);
     if (fd >= 0) fs_system.close(fd);

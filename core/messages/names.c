@@ -18,7 +18,7 @@
 
 #include <stdio.h>
 
-#include "control/abstract_socket.h"
+#include "control/named_socket.h"
 #include "control/background_thread.h"
 #include "control/fd_reaper.h"
 #include "control/trust.h"
@@ -54,7 +54,7 @@ static void answer(const struct fs_group *g) {
 static int listen_for(struct fs_group *g) {
     char name[64];
     if (g->listen_fd >= 0) return 1;
-    int fd = fs_abstract_socket(SOCK_SEQPACKET, name, (size_t)fs_group_name(name, g->key, g->place, ""));
+    int fd = fs_named_socket(SOCK_SEQPACKET, name, (size_t)fs_group_name(name, g->key, g->place, ""));
     if (fd < 0) return 0;
     struct epoll_event event = {.events = EPOLLIN, .data = {.fd = fd}};
     if (fs_system.epoll_ctl(served.epoll, EPOLL_CTL_ADD, fd, &event) < 0) {

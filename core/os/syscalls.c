@@ -35,6 +35,9 @@ static int real_epoll_pwait2(int epoll, struct epoll_event *events, int most, co
     return epoll_pwait(epoll, events, most, (int)FS_MIN(rest, (int64_t)INT32_MAX), mask);
 }
 
+/* (Newer C libraries alone have it.) */
+static ssize_t real_getdents64(int fd, void *into, size_t room) { return syscall(SYS_getdents64, fd, into, room); }
+
 static int real_memfd_create(const char *name, unsigned flags) { return (int)syscall(SYS_memfd_create, name, flags); }
 
 static int real_close_range(unsigned first, unsigned last, int flags) {

@@ -86,6 +86,9 @@ struct statx; /* (the C library declares it only with _GNU_SOURCE) */
     CALL(int, fstat, -1, (int fd, struct stat *into), (fd, into)) \
     CALL(int, fstatfs, -1, (int fd, struct statfs *into), (fd, into)) \
     CALL(int, stat, -1, (const char *path, struct stat *into), (path, into)) \
+    CALL(int, chmod, -1, (const char *path, mode_t mode), (path, mode)) \
+    CALL(int, unlink, -1, (const char *path), (path)) \
+    RAW(ssize_t, getdents64, -1, (int fd, void *into, size_t room), (fd, into, room)) \
     RAW(int, statx, -1, (int fd, const char *path, int flags, unsigned wanted, struct statx *into), \
         (fd, path, flags, wanted, into)) \
     CALL(off_t, lseek, -1, (int fd, off_t to, int whence), (fd, to, whence)) \

@@ -7,16 +7,13 @@
 #include <arpa/inet.h>
 
 #include "conn/state.h"
+#include "control/rendezvous_dir.h"
 #include "rendezvous/listing_name.h"
+#include "rendezvous/local_address.h"
 #include "transport/tcp.h"
 
-enum { KNOWN = 64 /* addresses in the cache of fs_is_local_address */ };
 
 static struct fs_limits limits;
-static struct {
-    unsigned char address[16];
-    int known, local;
-} cache[KNOWN];
 
 void fs_set_limits(const struct fs_limits *given) { limits = *given; }
 
@@ -49,36 +46,6 @@ int fs_permits(const struct fs_tcp_identity *ends) {
            !has_address(l->addresses_excluded, networks, a) && !has_address(l->addresses_excluded, networks, b);
 }
 
-/* ---- where the peer is --------------------------------------------------------------------------------------- */
-
-static int binds(const unsigned char address[16]) {
-    struct sockaddr_in four = {.sin_family = AF_INET};
-    struct sockaddr_in6 six = {.sin6_family = AF_INET6};
-    int mapped = fs_is_mapped(address);
-    memcpy(&four.sin_addr, address + 12, 4);
-    memcpy(&six.sin6_addr, address, 16);
-    int probe = fs_system.socket(mapped ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (probe < 0) return 0;
-    struct sockaddr *name = mapped ? (struct sockaddr *)&four : (struct sockaddr *)&six;
-    int bound = fs_system.bind(probe, name, mapped ? sizeof four : sizeof six) == 0;
-    fs_system.close(probe);
-    return bound;
-}
-
-int fs_is_local_address(const unsigned char address[16]) {
-    static const unsigned char loopback[16] = {[15] = 1};
-    if (fs_is_mapped(address) ? address[12] == 127 : !memcmp(address, loopback, 16)) return 1;
-    unsigned slot = 0;
-    for (int i = 0; i < 16; i++) slot = slot * 31 + address[i];
-    slot %= KNOWN;
-    if (!cache[slot].known || memcmp(cache[slot].address, address, 16) != 0) {
-        memcpy(cache[slot].address, address, 16);
-        cache[slot].local = binds(address);
-        cache[slot].known = 1;
-    }
-    return cache[slot].local;
-}
-
 /* ---- starting a search ----------------------------------------------------------------------------------------- */
 
 enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connection *c, int *failed) {
@@ -93,7 +60,7 @@ enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connecti
         int local = fs_is_local_address(ends.there.address);
         fs_store_relaxed(&c->locality, local ? FS_HERE : FS_ELSEWHERE);
         publishes = fs_publishes(&ends);
-        if (!local) reason = FS_REASON_REMOTE;
+        if (!local && !fs_rendezvous_dir()) reason = FS_REASON_REMOTE;
         else if (!fs_permits(&ends) || publishes < 0) reason = FS_REASON_EXCLUDED;
     }
     if (reason == FS_REASON_NONE) {

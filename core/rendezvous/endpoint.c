@@ -49,6 +49,7 @@ void fs_conn_release(struct fs_path *path, struct fs_connection *c) {
     fs_note_detached(c);
     struct fs_region_ref *region_ref = path->region_ref;
     path->region_ref = NULL;
+    fs_far_peer_restore(&c->far);
     if (region_ref) fs_region_release(region_ref, c->recyclable);
 }
 

@@ -6,6 +6,9 @@
 #include <arpa/inet.h>
 #include <stdio.h>
 
+#include "control/rendezvous_dir.h"
+#include "rendezvous/local_address.h"
+
 /* Negative if `a` comes before `b`: by the port, then IPv4 before IPv6, then by the address. */
 static int order(const struct fs_tcp_endpoint *a, const struct fs_tcp_endpoint *b) {
     int difference = (int)ntohs(a->port) - (int)ntohs(b->port);
@@ -28,4 +31,5 @@ void fs_listing_name(const struct fs_tcp_identity *ends, char *name) {
         inet_ntop(four ? AF_INET : AF_INET6, both[i]->address + (four ? 12 : 0), text[i], sizeof text[i]);
     }
     snprintf(name, FS_NAME_MAX + 1, "fastsock/tcp/%s:%d-%s:%d", text[0], ntohs(first->port), text[1], ntohs(second->port));
+    if (!fs_is_local_address(ends->there.address) && fs_rendezvous_dir()) fs_dir_path(name, name);
 }

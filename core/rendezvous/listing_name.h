@@ -9,7 +9,8 @@
  * the same one. */
 int fs_publishes(const struct fs_tcp_identity *ends);
 
-/* Writes the name into `name`, which has room for FS_NAME_MAX + 1 bytes. Both ends make the same one. */
+/* Writes the name into `name`, which has room for FS_NAME_MAX + 1 bytes. Both ends make the same one: an
+ * abstract name, or a path in the folder (rendezvous_dir.h) if the other end is in another network namespace. */
 void fs_listing_name(const struct fs_tcp_identity *ends, char *name);
 
 #endif

@@ -5,7 +5,7 @@
 #include "rendezvous/peer_lookup.h"
 
 #include "control/fd_reaper.h"
-#include "control/abstract_socket.h"
+#include "control/named_socket.h"
 
 enum {
     LOOKUPS = 64,            /* before a peer counts as foreign, together with `patience` */
@@ -31,7 +31,7 @@ static int may_keep_seeking(int fd) {
 /* Connects the socket to an abstract name. Returns true if somebody listens there. */
 static int connect_abstract(int fd, const char *name, size_t length) {
     struct sockaddr_un address;
-    socklen_t size = fs_abstract_address(&address, name, length);
+    socklen_t size = fs_name_address(&address, name, length);
     return size && fs_system.connect(fd, (struct sockaddr *)&address, size) == 0;
 }
 

@@ -87,7 +87,10 @@ static void uncount_region(struct fs_region_ref *region_ref) {
 
 static void unmap(struct fs_region_ref *region_ref) {
     void *memory = region_ref->memory;
+    struct fs_far_peer *far = region_ref->far;
     region_ref->memory = NULL;
+    region_ref->far = NULL;
+    if (far) fs_far_peer_leave(far);
     if (memory) fs_system.munmap(memory, region_ref->size);
 }
 
@@ -109,7 +112,7 @@ int fs_region_new(pid_t peer, int window, int chunk, struct fs_region_ref **made
     size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
     struct fs_region_ref *region_ref = fs_system.malloc(sizeof *region_ref);
     if (!region_ref) return -ENOMEM;
-    *region_ref = (struct fs_region_ref){.size = size, .peer = peer};
+    *region_ref = (struct fs_region_ref){.size = size, .peer = peer, .key = (uint64_t)peer};
     int failed = count_region(region_ref);
     if (failed) {
         fs_system.free(region_ref);
@@ -130,7 +133,8 @@ int fs_region_accept(const struct fs_accepted_region *accepted, struct fs_region
     *first = (struct fs_region_ref){.memory = accepted->memory, .size = accepted->size, .side = 1, .peer = accepted->peer};
     memcpy(first->id, accepted->id, sizeof first->id);
     if (accepted->reused) fs_count_cached(accepted->size, -1); /* a cached one is counted already */
-    int failed = region_ref ? count_region(region_ref) : -ENOMEM;
+    if (accepted->is_far) first->far = fs_far_peer_join(accepted->key, accepted->way);
+    int failed = !region_ref ? -ENOMEM : accepted->is_far && !first->far ? -EMFILE : count_region(region_ref);
     if (failed) {
         unmap(first);
         fs_system.free(region_ref);
@@ -148,6 +152,7 @@ int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, 
     if (failed) return failed;
     region_ref->asked = c;
     c->peer_process = region_ref->peer;
+    fs_store_release(&c->far, region_ref->far); /* SYNC: far peer - pairs with fs_far_of */
     if (hooks) failed = hooks->watch(hooks->whose, c);
     if (!failed) failed = fs_attach(c, region_ref->memory, region_ref->size, region_ref->side, flow, wrong);
     if (failed) {
@@ -187,9 +192,9 @@ static struct fs_region_ref *take_cached(int position) {
     return region_ref;
 }
 
-static int oldest_of(pid_t peer) {
+static int oldest_of(uint64_t key) {
     int position = 0;
-    while (cached[position]->peer != peer) position++;
+    while (cached[position]->key != key) position++;
     return position;
 }
 
@@ -205,8 +210,8 @@ static void cache_region(struct fs_region_ref *region_ref, int is_warm) {
     cool_warm();
     if (is_warm) warm = region_ref;
     cached[cached_count++] = region_ref; /* there is room for one more than are kept */
-    for (int i = 0; i < cached_count; i++) of_peer += cached[i]->peer == region_ref->peer;
-    if (of_peer > FS_CACHED_PER_PEER) fs_region_discard(take_cached(oldest_of(region_ref->peer)));
+    for (int i = 0; i < cached_count; i++) of_peer += cached[i]->key == region_ref->key;
+    if (of_peer > FS_CACHED_PER_PEER) fs_region_discard(take_cached(oldest_of(region_ref->key)));
     else if (cached_count > FS_CACHED_BY_SEEKER) fs_region_discard(take_cached(0));
 }
 
@@ -227,14 +232,15 @@ void fs_region_release(struct fs_region_ref *region_ref, int recyclable) {
         .peer = region_ref->peer, .is_warm = is_warm};
     memcpy(parked.id, region_ref->id, sizeof parked.id);
     fs_cache_put(&parked);
+    if (region_ref->far) fs_far_peer_leave(region_ref->far);
     fs_system.free(region_ref);
 }
 
-struct fs_region_ref *fs_cached_region_for(pid_t peer, int window, int chunk) {
+struct fs_region_ref *fs_cached_region_for(uint64_t key, int window, int chunk) {
     size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
     for (int position = cached_count - 1; position >= 0; position--) {
         struct fs_region_ref *region_ref = cached[position];
-        if (region_ref->peer != peer || region_ref->window != (uint32_t)window || region_ref->size != size) continue;
+        if (region_ref->key != key || region_ref->window != (uint32_t)window || region_ref->size != size) continue;
         if (fs_recycle_region(region_ref->memory, window)) return take_cached(position); /* else for later */
     }
     return NULL;

@@ -22,6 +22,8 @@ struct fs_region_ref {
     int side; /* 0 the seeker, 1 the publisher */
     unsigned char id[16];
     pid_t peer;                            /* the process at the other end (0: in another PID namespace) */
+    uint64_t key;                          /* the same process among all: its id, or its key (far_peer.h) */
+    struct fs_far_peer *far;               /* it is in another network namespace */
     uint32_t window;                       /* known once attached */
     struct fs_tcp_endpoint there;          /* the seeker's: the other end of its last connection */
     int is_of_own_user;                    /* the process at the other end is */
@@ -67,8 +69,8 @@ void fs_region_discard(struct fs_region_ref *region_ref); /* unmaps the region a
 
 enum { FS_CACHED_PER_PEER = 8, FS_CACHED_BY_SEEKER = 64 }; /* regions kept for one process, and for all */
 
-/* Returns the newest cached region for a connection to this process, if both sides have finished with it and the geometry fits; else NULL. */
-struct fs_region_ref *fs_cached_region_for(pid_t peer, int window, int chunk);
+/* Returns the newest cached region for a connection to the process with this key, if both sides have finished with it and the geometry fits; else NULL. */
+struct fs_region_ref *fs_cached_region_for(uint64_t key, int window, int chunk);
 
 /* The same for a connection to this address and port, of a process of this user that is none of the `count` others': the one that had such
  * a connection last. */

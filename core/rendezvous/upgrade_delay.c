@@ -87,6 +87,8 @@ static int search_result_of(const struct fs_path *path) {
     case FS_REASON_UNPAID: return FS_NOT_SEARCHED;
     case FS_REASON_SEEKING:
     case FS_REASON_PEER:
+    case FS_REASON_ABSENT:
+    case FS_REASON_UNPROVEN:
     case FS_REASON_UNTRUSTED:
     case FS_REASON_NAME:
     case FS_REASON_REFUSED:

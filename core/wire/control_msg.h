@@ -16,6 +16,7 @@
 #define FS_CONTROL_KEY_SIZE 17 /* the subject of a request: the region's id, and one byte with the side asked */
 #define FS_CONTROL_NAME "fastsock/ask/%016llx"
 #define FS_CONTROL_MAGIC UINT64_C(0x312d6b73612d7366) /* "fs-ask-1", little endian */
+#define FS_WAY_MAGIC UINT64_C(0x312d7961772d7366)     /* "fs-way-1": a way to the sender comes with it (process/far_peer.h) */
 
 /* The datagram. All datagrams to this socket begin with a magic. Those with another magic or version are ignored. */
 struct fs_control_msg {
@@ -53,19 +54,6 @@ static inline struct cmsghdr *fs_put_cmsg(struct msghdr *message, struct cmsghdr
     return (struct cmsghdr *)((char *)c + CMSG_SPACE(n));
 }
 
-/* Sends a hello with `count` descriptors, at most FS_HELLO_DESCRIPTORS. Returns 0 or -errno. Never blocks. */
-static inline int fs_send_hello(int control, const struct fs_hello *hello, const int *descriptors, int count) {
-    union {
-        char space[CMSG_SPACE(FS_HELLO_DESCRIPTORS * sizeof(int))];
-        struct cmsghdr aligned;
-    } with;
-    struct iovec iov = {(void *)(uintptr_t)hello, sizeof *hello};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = with.space};
-    memset(&with, 0, sizeof with);
-    fs_put_cmsg(&message, &with.aligned, SCM_RIGHTS, descriptors, (size_t)count * sizeof(int));
-    return fs_system.sendmsg(control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
-}
-
 /* Adds the sender's credentials: the effective user, by which the rendezvous judged this process. By default the kernel would give the
  * real user. Returns as fs_put_cmsg. */
 static inline struct cmsghdr *fs_put_credentials(struct msghdr *message, struct cmsghdr *c) {
@@ -73,25 +61,39 @@ static inline struct cmsghdr *fs_put_credentials(struct msghdr *message, struct 
     return fs_put_cmsg(message, c, SCM_CREDENTIALS, &who, sizeof who);
 }
 
-/* Sends a request, with unread data if `unread_data` is not negative. Returns 0 or -errno. Never blocks. */
-static inline int fs_send_control(uint64_t token, const unsigned char id[16], int side, int unread_data) {
+/* A request as it is sent, with room for its address and what comes with it. */
+struct fs_control_parcel {
     struct sockaddr_un address;
-    struct fs_control_msg request = {.magic = FS_CONTROL_MAGIC, .version = FS_VERSION, .side = (uint32_t)side};
+    struct fs_control_msg request;
+    struct iovec iov;
+    struct msghdr message;
     union {
         char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
         struct cmsghdr aligned;
     } control;
+};
+
+/* Fills in a request, with a descriptor if `with` is not negative. It has no address yet. */
+static inline void fs_fill_parcel(struct fs_control_parcel *p, uint64_t magic, const unsigned char id[16], int side, int with) {
+    p->request = (struct fs_control_msg){.magic = magic, .version = FS_VERSION, .side = (uint32_t)side};
+    memcpy(p->request.id, id, 16);
+    p->iov = (struct iovec){&p->request, sizeof p->request};
+    p->message = (struct msghdr){.msg_iov = &p->iov, .msg_iovlen = 1, .msg_control = p->control.space};
+    struct cmsghdr *next = fs_put_credentials(&p->message, &p->control.aligned);
+    if (with >= 0) fs_put_cmsg(&p->message, next, SCM_RIGHTS, &with, sizeof with);
+}
+
+/* Sends a request, with unread data if `unread_data` is not negative. Returns 0 or -errno. Never blocks. */
+static inline int fs_send_control(uint64_t token, const unsigned char id[16], int side, int unread_data) {
+    struct fs_control_parcel p;
     if (!token) return -ENOENT; /* the peer has not attached yet, or has no control socket */
-    memcpy(request.id, id, 16);
-    struct iovec iov = {&request, sizeof request};
-    struct msghdr message = {.msg_name = &address, .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space};
-    message.msg_namelen = fs_control_address(&address, token);
-    struct cmsghdr *next = fs_put_credentials(&message, &control.aligned);
-    if (unread_data >= 0) fs_put_cmsg(&message, next, SCM_RIGHTS, &unread_data, sizeof unread_data);
+    fs_fill_parcel(&p, FS_CONTROL_MAGIC, id, side, unread_data);
+    p.message.msg_name = &p.address;
+    p.message.msg_namelen = fs_control_address(&p.address, token);
     int fd = fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int own = fd < 0 && (errno == EMFILE || errno == ENFILE) ? fs_valid_control_fd() : -1;
     if (fd < 0 && own < 0) return -errno;
-    int failed = fs_system.sendmsg(fd < 0 ? own : fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+    int failed = fs_system.sendmsg(fd < 0 ? own : fd, &p.message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
     if (fd >= 0) fs_system.close(fd);
     return failed;
 }

@@ -202,8 +202,12 @@ enum fs_refusal_reason {
     FS_WHY_VIOLATION = 'v',     /* the hello breaks the protocol */
     FS_WHY_DESCRIPTORS = '!',   /* no descriptor numbers free */
     FS_WHY_AGAIN = '?',         /* try again with a fresh region */
+    FS_WHY_UNPROVEN = 'a',      /* from another network namespace, and the address is not proven (any more) */
     FS_WHY_OTHER_VERSION = 'o', /* a whole fs_refusal follows with the version */
 };
+
+/* No refusal: what comes with it is the way to the publisher (process/far_peer.h), before WAKEUP. */
+#define FS_HAS_WAY 'w'
 
 /* A refusal is its first byte alone, except FS_WHY_OTHER_VERSION. Later versions may append more. */
 struct fs_refusal {

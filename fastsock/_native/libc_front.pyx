@@ -86,6 +86,8 @@ cdef class Given:
         if it.kind == FS_USERS:
             fs_users_text(found, users, sizeof(users))
             return users.decode()
+        if it.kind == FS_FOLDER:
+            return (<bytes><const char *>found.items).decode(errors="surrogateescape") if found.count else ""
         if it.kind == FS_PORTS:
             ports = <fs_port_range *>found.items
             return tuple([(ports[at].first, ports[at].last) for at in range(found.count)])

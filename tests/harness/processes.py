@@ -87,14 +87,21 @@ class Process:
 
 
 class Program(Process):
-    """A running Python program, given as source; what it imports besides its own imports is in ``PRELUDE``."""
+    """A running Python program, given as source; what it imports besides its own imports is in ``PRELUDE``. `within`: a
+    command that starts it somewhere else."""
 
     def __init__(
-        self, source: str, *arguments: object, pass_fds: Sequence[int] = (), prelude: str = PRELUDE, **variables: str
+        self,
+        source: str,
+        *arguments: object,
+        pass_fds: Sequence[int] = (),
+        prelude: str = PRELUDE,
+        within: Sequence[str] = (),
+        **variables: str,
     ) -> None:
         path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
         environment = {**os.environ, "PYTHONPATH": path, "FASTSOCK_MOVE_AFTER": "0", **variables}
-        words = [sys.executable, "-c", prelude + textwrap.dedent(source), *arguments]
+        words = [*within, sys.executable, "-c", prelude + textwrap.dedent(source), *arguments]
         super().__init__(words, pass_fds=pass_fds, env=environment)
 
 

@@ -33,6 +33,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "combine_limit": (100, "100"),
     "_combine_when_full": (False, "0"),
     "trust": ("user,root,4294967294", " user, root,4294967294"),
+    "rendezvous_dir": ("/tmp/none-such", " /tmp/none-such "),
     "ports_allowed": (((80, 80), (8000, 8100)), "80,8000-8100"),
     "ports_excluded": (((22, 22),), " 22 "),
     "addresses_allowed": ((ip_network("127.0.0.0/8"), ip_network("::1")), "127.0.0.0/8, ::1"),
@@ -59,6 +60,7 @@ WRONG = {
     "ports_allowed": ["80-", "http", "65536", "9-8", "-5", "1,2,x"],
     "addresses_excluded": ["localhost", "127.0.0.0/33", "::g", "1.2.3"],
     "chunk_size": ["1025", "4000"],
+    "rendezvous_dir": ["relative", "/" * 87],
 }
 
 

@@ -9,15 +9,21 @@
 
 #include <limits.h>
 
+#include <sys/un.h>
+
+#include "conn/event_slot.h"
 #include "control/control_state.h"
 #include "control/region_mmap.h"
+#include "control/rendezvous_dir.h"
 #include "rendezvous/peer_lookup.h"
 #include "rendezvous/eligibility.h"
 #include "rendezvous/connector.h"
 
-enum { WINDOW = 8, CHUNK = 4096, CONNECTIONS = 3 /* of a run, one after the other */, MET = 2 /* of these */, VARIANTS = 2, BY_NAME = 64 };
+enum { WINDOW = 8, CHUNK = 4096, CONNECTIONS = 3 /* of a run, one after the other */, MET = 2 /* of these */, VARIANTS = 3, BY_NAME = 64 };
 
 static struct fs_path paths[2];
+static char folder[32]; /* for names that other network namespaces find */
+static int is_far;      /* the two ends meet there */
 
 static void describe(void) {
     for (int s = 0; s < 2; s++)
@@ -55,7 +61,9 @@ static void begin(int s, int fd, const char *name, const struct fs_tcp_identity 
     paths[s].first_contact = known ? BY_NAME : 0;
     if (!fs_path_event(&paths[s], FS_PATH_START)) violate("end %d does not start", s);
     if (fs_path_event(&paths[s], FS_PATH_START)) violate("end %d starts twice", s);
-    failed = fs_connector_begin(&paths[s], name, s == 1, known);
+    struct fs_tcp_identity ends_of;
+    const struct fs_tcp_identity *given = known ? known : is_far && fs_tcp_addresses(fd, &ends_of) ? &ends_of : NULL;
+    failed = fs_connector_begin(&paths[s], name, s == 1, given);
     if (failed && strict) violate("searching: %s", strerror(-failed));
     if (failed) fs_path_decide_tcp(&paths[s], &ends[s].c, FS_REASON_RESOURCES);
     leave();
@@ -91,6 +99,34 @@ static void be_known(int fds[2], struct fs_tcp_identity known[2]) {
     leave();
 }
 
+/* The name of a process that was killed a while ago. */
+static void leave_name(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct timespec old[2] = {{1, 0}, {1, 0}};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    strcpy(address.sun_path, path);
+    check(bind(fd, (struct sockaddr *)&address, sizeof address) == 0, "%s: %m", path);
+    utimensat(AT_FDCWD, path, old, 0);
+    close(fd);
+}
+
+/* The two ends of a far connection, once it has moved: a request, and a holder that takes over. */
+static void ask_far(void) {
+    struct fs_connection *c = &ends[0].c;
+    if (!fs_load_relaxed(&ends[0].open) || !fs_is_attached(c)) return;
+    if (!fs_far_of(c)) violate("the peer is not known as a far one");
+    step("a request");
+    enter(&ends[0]);
+    int failed = fs_send_request(c, -1), way = fs_make_way(fs_control_fds.token);
+    if (failed && strict) violate("a request: %s", strerror(-failed));
+    if (way >= 0 && !fs_is_way(way) && strict) violate("a way is none");
+    if (way >= 0 && !fs_take_way(&c->far, way) && strict) violate("nobody takes over");
+    fs_send_way(c, fs_control_fds.token);
+    fs_far_peer_restore(&c->far);
+    fs_store_relaxed(&c->far, paths[0].region_ref->far);
+    leave();
+}
+
 static void run_connection(int number) {
     char name[FS_NAME_MAX + 1]; /* as long as one may be: two long addresses of IPv6 need nearly that */
     int fds[2], was_armed = armed;
@@ -99,11 +135,16 @@ static void run_connection(int number) {
     memset(name + length, '-', sizeof name - 1 - (size_t)length);
     name[sizeof name - 1] = 0;
     armed = 0;
+    if (is_far && fs_rendezvous_dir()) {
+        fs_dir_path(name, name);
+        leave_name(name);
+    }
     connect_pair(fds);
-    if (number == MET) be_known(fds, known);
+    int met = number == MET && !is_far;
+    if (met) be_known(fds, known);
     armed = was_armed;
     step("connection %d begins", number);
-    for (int s = 0; s < 2; s++) begin(s, fds[s], name, number == MET ? &known[s] : NULL);
+    for (int s = 0; s < 2; s++) begin(s, fds[s], name, met ? &known[s] : NULL);
     step("connection %d searches", number);
     /* (A name waits for time to pass; who seeks waits for operations, of which it has thousands where nobody is found. Should this never
      * end, the run's alarm says so.) */
@@ -119,9 +160,10 @@ static void run_connection(int number) {
         if (attached != (paths[s].region_ref != NULL)) violate("end %d has no region, or too many", s);
         if (attached ? paths[s].reason != FS_REASON_NONE : paths[s].reason <= FS_REASON_SEEKING)
             violate("end %d stands without a reason", s);
-        if (!attached && (strict || hello_lost)) violate("end %d does not move", s);
+        if (!attached && (strict || (hello_lost && !is_far))) violate("end %d does not move", s);
     }
-    if (number == MET && strict && plan.n < 0 && paths[0].operations >= BY_NAME) violate("they move by a name");
+    if (met && strict && plan.n < 0 && paths[0].operations >= BY_NAME) violate("they move by a name");
+    if (is_far && fs_rendezvous_dir()) ask_far();
     step("connection %d ends", number);
     for (int s = 0; s < 2; s++) end_connection(s);
 }
@@ -168,9 +210,35 @@ static void run_capped(void) {
     armed = 0;
 }
 
+/* Names in a folder, where the last owner of each was killed. */
+static void run_far(void) {
+    char path[64];
+    static int number;
+    ends[0].lock = &lock;
+    enter(&ends[0]);
+    fs_set_rendezvous_dir(NULL);
+    snprintf(path, sizeof path, "%s/tcp-%08x%08x", folder, getpid(), ++number);
+    leave_name(path);
+    armed = 1;
+    step("the folder");
+    const char *wrong = fs_set_rendezvous_dir(folder);
+    if (wrong && strict) violate("the folder: %s", wrong);
+    leave();
+    fs_dir_sweep();
+    armed = 0;
+    unlink(path);
+    is_far = 1;
+    run_connections();
+    is_far = 0;
+    enter(&ends[0]);
+    fs_set_rendezvous_dir(NULL);
+    leave();
+}
+
 static void run_scenario(int variant) {
     put_terms();
-    if (variant) run_capped();
+    if (variant == 2) run_far();
+    else if (variant) run_capped();
     else run_connections();
 }
 
@@ -184,14 +252,12 @@ static void take_stock(struct counts *counts, const struct counts *wanted) {
     counts->allocations = (int)fs_load_sc(&allocations);
 }
 
-static int may_keep(int variant) {
-    (void)variant;
-    return 0;
-}
+/* (What is known of a far peer is never given back.) */
+static int may_keep(int variant) { return variant == 2 ? 8 : 0; }
 
 /* The thread's only write shows what an eventfd is, by adding 0 to it, which never fails. Poll of one descriptor allocates nothing. */
 static int is_spared(int variant, int where, int call, int error) {
-    return variant || where == BRIDGE || (call == CALL_write && where == CONNECTION_THREAD) ||
+    return variant == 1 || where == BRIDGE || (call == CALL_write && where == CONNECTION_THREAD) ||
            (call == CALL_poll && error_of(call, error) == ENOMEM);
 }
 
@@ -333,7 +399,9 @@ static void check_cap(void) {
 }
 
 int main(int count, char **arguments) {
-    static const char *const names[VARIANTS] = {"connections", "at the cap"};
+    static const char *const names[VARIANTS] = {"connections", "at the cap", "far connections"};
+    strcpy(folder, "/tmp/fs-search-XXXXXX");
+    check(mkdtemp(folder) != NULL, "mkdtemp: %m");
     int status = run_failures(count, arguments, names, VARIANTS);
 #ifndef FS_AT
     if (count > 2) return status;
@@ -347,5 +415,7 @@ int main(int count, char **arguments) {
     leave();
     check_cap();
 #endif
-    return status;
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) ? 1 : status;
 }

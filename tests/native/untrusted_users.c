@@ -11,7 +11,7 @@
 
 #include "os/memfd.h"
 #include "control/fd_reaper.h"
-#include "control/abstract_socket.h"
+#include "control/named_socket.h"
 #include "control/control_state.h"
 #include "rendezvous/connector.h"
 
@@ -171,7 +171,7 @@ static void withdraw(uint64_t handle) {
 /* Somebody at a name. */
 static int visit(const char *name) {
     struct sockaddr_un address;
-    socklen_t size = fs_abstract_address(&address, name, strlen(name));
+    socklen_t size = fs_name_address(&address, name, strlen(name));
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     check(fd >= 0 && connect(fd, (struct sockaddr *)&address, size) == 0, "visiting: %m");
     return fd;
@@ -432,7 +432,7 @@ static void flood(int none_can_be_made) {
     int fds[2], visitors[64], count = 0;
     struct sockaddr_un address;
     const char *name = "fastsock/test/flood";
-    socklen_t size = fs_abstract_address(&address, name, strlen(name));
+    socklen_t size = fs_name_address(&address, name, strlen(name));
     connect_pair(fds);
     int before = open_descriptors();
     uint64_t handle = publish(name, fds[1]);
@@ -484,7 +484,7 @@ static void drop_late(void) {
     struct pair *pair = make_pair();
     int length = snprintf(name, sizeof name, FS_CONTROL_NAME, (unsigned long long)fs_control_fds.token), before = open_descriptors();
     struct sockaddr_un address;
-    socklen_t size = fs_abstract_address(&address, name, (size_t)length);
+    socklen_t size = fs_name_address(&address, name, (size_t)length);
     int stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     union {
         char space[CMSG_SPACE(sizeof(int))];
@@ -523,7 +523,7 @@ static void seek_at_stranger(int old) {
     struct fs_step_result step;
     struct fs_call call;
     struct sockaddr_un address;
-    socklen_t size = fs_abstract_address(&address, name, strlen(name));
+    socklen_t size = fs_name_address(&address, name, strlen(name));
     int fds[2], holder = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     check(holder >= 0 && bind(holder, (struct sockaddr *)&address, size) == 0 && listen(holder, 4) == 0, "holding: %m");
     connect_pair(fds);

@@ -1,0 +1,67 @@
+/* What the steps of a search share: connector.c has those of the publisher and their order, seeker.c those of the seeker. For these alone. */
+#ifndef FASTSOCK_SEARCH_H
+#define FASTSOCK_SEARCH_H
+
+#include "control/far_meeting.h"
+#include "rendezvous/connector.h"
+#include "rendezvous/peer_lookup.h"
+#include "rendezvous/subsequent_contact.h"
+
+struct fs_connector {
+    char name[FS_NAME_MAX + 1];  /* "": it is still to be made */
+    struct fs_tcp_identity ends; /* of the connection, if ends_known */
+    int ends_known;
+    int stepping, checked; /* a thread takes a step; nothing in the kernel's connection was in the way */
+    int published; /* the name is published, as `handle` */
+    uint64_t handle;
+    struct fs_peer_lookup lookup;
+    int control;                      /* the socket to the publisher; -1: none */
+    pid_t peer;                       /* the process at its other end */
+    int trusted;                      /* which belongs to a trusted user */
+    struct fs_far_meeting far;        /* with it, in another network namespace */
+    struct fs_region_ref *region_ref; /* sent with the hello */
+    struct fs_subsequent_contact posts; /* or offered without one */
+    int reused;                       /* a cached region was offered: the next one is new */
+    int64_t until;                    /* monotonic ns: limit of the wait for an answer */
+    int checks, next_check, attempts; /* the socket is checked when both are equal */
+    int began;      /* it has looked the name up, or is about to */
+};
+
+struct fs_step {
+    struct fs_path *path;
+    struct fs_connection *c;
+    struct fs_connector *search;
+    const struct fs_attach_hooks *hooks;
+    struct fs_step_result *outcome;
+};
+
+/* Returns true if the other end is in another network namespace, so that the name is a path. */
+static inline int fs_search_is_far(const struct fs_connector *s) { return *s->name == '/'; }
+
+extern struct fs_upgrade_config fs_search_config;
+
+/* ---- results of a step (connector.c) ------------------------------------------------------------------------ */
+
+/* Returns true if another thread has decided otherwise since the step began. */
+int fs_search_is_over(const struct fs_step *at);
+
+void fs_search_stay_on_tcp(struct fs_step *at, enum fs_reason reason);
+
+/* All descriptors for searches are in use: tries again soon. */
+void fs_search_retry_soon(struct fs_step *at);
+
+/* This attempt failed: makes another one, with a new region; or stays on kernel TCP, `otherwise`. */
+void fs_search_again(struct fs_step *at, enum fs_reason otherwise);
+
+/* Both have the region: attaches it. Returns 0. */
+int fs_search_move(struct fs_step *at, struct fs_region_ref *region_ref);
+
+/* Makes the name, unless it is made. (Most of those that have met before never need it.) */
+void fs_search_name(struct fs_connector *s);
+
+/* ---- the seeker's steps (seeker.c). Return 0 or -errno ----------------------------------------------------- */
+
+int fs_search_look_up(struct fs_step *at);
+int fs_search_await_wakeup(struct fs_step *at);
+
+#endif
