@@ -3,6 +3,7 @@
 #define FASTSOCK_ACCEPTED_REGION_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 enum fs_listing_state {
