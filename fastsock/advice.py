@@ -103,8 +103,8 @@ ADVICE = MappingProxyType(
             "Longer ones move; with move_after=0 all of them move."
         ),
         Reason.ABSENT: (
-            "Nothing to do for another host. Else give both ends fastsock and one folder (rendezvous_dir), and connect to "
-            "the container's own address: none that is translated (a published port)."
+            "Nothing to do for another host. Else give both ends fastsock and one folder (rendezvous_dir), and connect "
+            "to the container's own address: none that is translated (a published port)."
         ),
         Reason.UNPROVEN: (
             "Let the two addresses exchange UDP datagrams: a firewall, a network policy or address translation keeps "

@@ -126,7 +126,7 @@ static int judge(struct fs_listing *m, struct hello_message *it) {
     if (it->size != (int)sizeof *hello) return violated(m, "garbage instead of a hello");
     if (!it->proven) return FS_WHY_UNTRUSTED;
     if (it->is_far && !it->shown) return FS_WHY_UNPROVEN;
-    if (it->is_far && it->own_way < 0) return it->has_way ? FS_WHY_DESCRIPTORS : violated(m, "hello without a way to its sender");
+    if (it->is_far && it->own_way < 0) return it->has_way ? FS_WHY_DESCRIPTORS : FS_WHY_AGAIN; /* (the kernel may have failed us) */
     if (fs_control_state.queued >= FS_MAX((int)fs_load_relaxed(&fs_control_state.backlog), FS_BACKLOG)) return FS_WHY_AGAIN;
     if (hello->reuse) {
         struct fs_cached_region *found = NULL;

@@ -12,6 +12,8 @@
 #endif
 #define PIDFS 0x50494446u /* statfs(2): the file system of pidfds, from Linux 6.9 on. Its inodes are used once */
 
+#define KERNELS (UINT64_C(1) << 63) /* in a key that the kernel has given; others have the next bit, so that none is a process id */
+
 enum {
     IDLE_MOST = 64,   /* kept without users */
     HOLDERS_MOST = 8, /* that ask in turn for one connection: each has a descriptor here */
@@ -27,7 +29,7 @@ uint64_t fs_process_key(int fd) {
     if (fs_system.getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) < 0) return 0;
     int known = fs_system.fstatfs(pidfd, &where) == 0 && (uint32_t)where.f_type == PIDFS && fs_system.fstat(pidfd, &status) == 0;
     fs_system.close(pidfd);
-    return known ? (uint64_t)status.st_ino << 1 | UINT64_C(1) << 63 : 0;
+    return known ? (uint64_t)status.st_ino << 1 | KERNELS : 0;
 }
 
 int fs_make_way(uint64_t token) {
@@ -71,6 +73,14 @@ static struct fs_far_peer *find(uint64_t key) {
 
 static int is_ours(const struct fs_far_peer *peer, int way) { return way >= 0 && fs_socket_inode(way) == peer->inode; }
 
+/* Nobody uses it, nor will. */
+static void retire(struct fs_far_peer *peer) {
+    int way = (int)fs_load_relaxed(&peer->way);
+    fs_store_relaxed(&peer->over, 1);
+    fs_store_relaxed(&peer->way, UINT32_MAX);
+    if (is_ours(peer, way)) fs_system.close(way);
+}
+
 /* Returns memory for another one: of one that has no users, if there are many of these. */
 static struct fs_far_peer *make_room(void) {
     struct fs_far_peer *idle = NULL;
@@ -81,9 +91,7 @@ static struct fs_far_peer *make_room(void) {
         count++;
     }
     if (idle && (count >= IDLE_MOST || fs_load_relaxed(&idle->over))) {
-        int way = (int)fs_load_relaxed(&idle->way);
-        fs_store_relaxed(&idle->way, UINT32_MAX);
-        if (is_ours(idle, way)) fs_system.close(way);
+        retire(idle);
         return idle;
     }
     struct fs_far_peer *made = fs_system.calloc(1, sizeof *made);
@@ -96,7 +104,7 @@ static struct fs_far_peer *make_room(void) {
 /* A key that no process has had. */
 static uint64_t new_key(void) {
     static fs_word64 last;
-    return (fs_add_sc(&last, 2) + 2) | UINT64_C(1) << 62;
+    return (fs_add_sc(&last, 2) + 2) | KERNELS >> 1;
 }
 
 struct fs_far_peer *fs_far_peer_join(uint64_t key, int way) {
@@ -121,7 +129,10 @@ struct fs_far_peer *fs_far_peer_join(uint64_t key, int way) {
     return peer;
 }
 
-void fs_far_peer_leave(struct fs_far_peer *peer) { peer->users--; }
+/* (Only a key of the kernel's leads here again.) */
+void fs_far_peer_leave(struct fs_far_peer *peer) {
+    if (!--peer->users && (!(peer->key & KERNELS) || fs_load_relaxed(&peer->over))) retire(peer);
+}
 
 int fs_take_way(fs_atomic_ptr(struct fs_far_peer) *far, int way) {
     int holders = 0;
@@ -144,7 +155,7 @@ void fs_far_peer_restore(fs_atomic_ptr(struct fs_far_peer) *far) {
     struct fs_far_peer *peer = fs_load_relaxed(far), *before;
     for (; peer && (before = peer->before); peer = before) {
         peer->before = NULL;
-        fs_store_relaxed(&peer->over, 1); /* nobody's any more */
+        retire(peer);
         peer->next = peers;
         peers = peer;
     }
