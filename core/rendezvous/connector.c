@@ -5,7 +5,7 @@
  *
  * The host lock is unlocked in some of the calls below. So another thread may decide meanwhile, or end the connection: the path has no
  * search then, or another one, and the thread that took the step releases the resources of the search. */
-#include "rendezvous/search.h"
+#include "rendezvous/connector.h"
 
 #include <pthread.h>
 
@@ -18,6 +18,7 @@
 #include "conn/recovery.h"
 #include "conn/state.h"
 #include "rendezvous/listing_name.h"
+#include "rendezvous/search.h"
 #include "process/holder_count.h"
 #include "transport/tcp.h"
 

@@ -3,7 +3,7 @@
 #define FASTSOCK_SEARCH_H
 
 #include "control/far_meeting.h"
-#include "rendezvous/connector.h"
+#include "rendezvous/path_state.h"
 #include "rendezvous/peer_lookup.h"
 #include "rendezvous/subsequent_contact.h"
 

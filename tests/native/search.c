@@ -17,6 +17,7 @@
 #include "control/rendezvous_dir.h"
 #include "rendezvous/peer_lookup.h"
 #include "rendezvous/eligibility.h"
+#include "rendezvous/local_address.h"
 #include "rendezvous/connector.h"
 
 enum { WINDOW = 8, CHUNK = 4096, CONNECTIONS = 3 /* of a run, one after the other */, MET = 2 /* of these */, VARIANTS = 3, BY_NAME = 64 };
