@@ -177,7 +177,7 @@ def test_an_offer_that_lies_is_none(lie: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("token", [0, 0x1234568])
 def test_nobody_offers_in_the_name_of_another_process(token: int) -> None:
-    """It comes from a socket that has no token in its name. An even one names a process of another network namespace."""
+    """It comes from a socket that has no token in its name. (An even number is a far peer's.)"""
     with on_ring(False) as peer, contextlib.closing(Owner(peer, token=token)) as owner:
         owner.offer([owner.page(), eventfd()])
         with contextlib.closing(Owner(peer)) as other:
