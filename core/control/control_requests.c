@@ -203,7 +203,8 @@ static uint64_t token_of(const struct fs_requester *requester) {
     memcpy(name, requester->address.sun_path + 1, requester->size - offsetof(struct sockaddr_un, sun_path) - 1);
     if (sscanf(name, FS_CONTROL_NAME, &token) != 1) return 0;
     socklen_t size = fs_control_address(&same, token);
-    return size == requester->size && memcmp(&same, &requester->address, size) == 0 ? token : 0;
+    /* (An even number would be a far peer's key, which no name has.) */
+    return size == requester->size && token & 1 && memcmp(&same, &requester->address, size) == 0 ? token : 0;
 }
 
 /* (Seals before size: a file that has them is the kernel's own.) */

@@ -175,9 +175,10 @@ def test_an_offer_that_lies_is_none(lie: dict[str, int]) -> None:
         assert not page[KNOWN]
 
 
-def test_nobody_offers_in_the_name_of_another_process() -> None:
-    """It comes from a socket that has no token in its name."""
-    with on_ring(False) as peer, contextlib.closing(Owner(peer, token=0)) as owner:
+@pytest.mark.parametrize("token", [0, 0x1234568])
+def test_nobody_offers_in_the_name_of_another_process(token: int) -> None:
+    """It comes from a socket that has no token in its name. (An even number is a far peer's.)"""
+    with on_ring(False) as peer, contextlib.closing(Owner(peer, token=token)) as owner:
         owner.offer([owner.page(), eventfd()])
         with contextlib.closing(Owner(peer)) as other:
             other.offer([other.page(), eventfd()])
@@ -195,7 +196,7 @@ def test_offers_without_end_are_bounded() -> None:
         known = sum(page[KNOWN] for page in one.pages)
         assert 0 < known <= 64
         share = int(Path("/proc/self/limits").read_text().split("Max open files")[1].split()[0])
-        for token in range(1, 200):
+        for token in range(1, 400, 2):
             with contextlib.closing(Owner(peer, token)) as owner:
                 owner.offer([owner.page(), eventfd()])
         assert open_descriptors() - before <= max(share // 16, share // 8) + 250
@@ -204,7 +205,7 @@ def test_offers_without_end_are_bounded() -> None:
 def test_sets_of_processes_that_have_ended_are_let_go_of() -> None:
     """However they ended: their sockets are closed, and nobody says more. The set of a process that runs on stays."""
     with on_ring(False) as peer, contextlib.ExitStack() as stack:
-        owners = [stack.enter_context(contextlib.closing(Owner(peer, token))) for token in range(0x5000, 0x5050)]
+        owners = [stack.enter_context(contextlib.closing(Owner(peer, token))) for token in range(0x5001, 0x50A1, 2)]
         for owner in owners:
             owner.offer([owner.page(), eventfd()])
             until(owner.is_known, "the page is known")
