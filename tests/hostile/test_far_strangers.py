@@ -47,7 +47,7 @@ if WHAT == "hello":
     far = connect(FOLDER + "/real")
     tcp = socket.create_server(("127.0.0.1", 0))
     memfd = os.memfd_create("x")
-    hello = struct.pack("<8sIIQ16s", b"fastsock", 7, 0, 4096, bytes(16))
+    hello = struct.pack("<8sIIQ16s", b"fastsock", 8, 0, 4096, bytes(16))
     socket.send_fds(far, [hello], [memfd, tcp.fileno(), tcp.fileno()])
     hear(*receive(far))
     tell()
@@ -67,7 +67,7 @@ elif WHAT == "relay":
     tell()
 else:
     near, _ = own.accept()
-    if PORT: near.send(MESSAGE.pack(MAGIC, 7, socket.htons(PORT), bytes(16)))
+    if PORT: near.send(MESSAGE.pack(MAGIC, 8, socket.htons(PORT), bytes(16)))
     near.settimeout(3)
     try:
         while True:
@@ -179,12 +179,12 @@ near, _ = own.accept()
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 udp.bind((HERE, 0))
 DATAGRAM = struct.Struct("<QIIQ16s")
-near.send(MESSAGE.pack(MAGIC, 7, socket.htons(udp.getsockname()[1]), bytes(16)))
+near.send(MESSAGE.pack(MAGIC, 8, socket.htons(udp.getsockname()[1]), bytes(16)))
 port = socket.ntohs(MESSAGE.unpack(receive(near)[0])[2])
 data, whence = udp.recvfrom(100)
 _, _, role, space, nonce = DATAGRAM.unpack(data)
-udp.sendto(DATAGRAM.pack(MAGIC, 7, 1 - role, space, b"n" * 16), (whence[0], port))
-near.send(MESSAGE.pack(MAGIC, 7, 0, nonce))
+udp.sendto(DATAGRAM.pack(MAGIC, 8, 1 - role, space, b"n" * 16), (whence[0], port))
+near.send(MESSAGE.pack(MAGIC, 8, 0, nonce))
 while True:
     data, fds = receive(near)
     if len(data) == 40: break
