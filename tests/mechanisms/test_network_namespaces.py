@@ -248,6 +248,7 @@ def test_a_descriptor_that_goes_to_another_program(three: list[Container], folde
     server = """
         import subprocess
         conn = accepted(listener())
+        conn.settimeout(None)
         say("has it"); told()
         print(subprocess.run(["cat"], stdin=conn, capture_output=True).stdout.decode(), flush=True)
         """
