@@ -14,7 +14,6 @@
 #include "process/fork_shared_slab.h"
 #include "process/conn_table.h"
 #include "ring/doorbell.h"
-#include "transport/tcp.h"
 
 /* ---- the beginning ------------------------------------------------------------------------------------------- */
 
@@ -23,6 +22,7 @@ int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode, int place) {
     memset(c, 0, life); /* `life` keeps its value until the rest is complete: fs_note_not_open */
     memset((char *)c + behind, 0, sizeof *c - behind);
     fs_store_relaxed(&c->fd, (uint32_t)fd);
+    c->stream = &fs_tcp_stream;
     c->place = place;
     c->inode = inode;
     fs_store_relaxed(&c->number, (uint32_t)fd);

@@ -11,7 +11,6 @@
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "conn/wake.h"
-#include "transport/tcp.h"
 
 enum { DISCARDED = 65536 }; /* bytes of a kernel's queue that are discarded at a time */
 
@@ -142,10 +141,9 @@ int fs_switch_reached(struct fs_connection *c) {
 }
 
 int fs_kernel_part_came(struct fs_connection *c) {
-    uint64_t sent, received, switch_at = fs_load_sc(&c->ring.rx->switch_at);
-    char state;
+    uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
     if (fs_receives_on_ring(c)) return 1;
-    return switch_at && fs_tcp_bytes(fs_fd(c), &state, &sent, &received) && received >= switch_at - 1;
+    return switch_at && c->stream->has_received(fs_fd(c), switch_at - 1);
 }
 
 /* The last byte of the kernel's part has been taken. Other waiting threads have found nothing readable in the ring until now, and the

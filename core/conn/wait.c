@@ -16,7 +16,6 @@
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "conn/wake.h"
-#include "transport/tcp.h"
 #include "events/futex.h"
 
 /* Intervals in nanoseconds: */

@@ -60,9 +60,9 @@ static int has_huge_pages(int fd) {
     return fs_system.fstatfs(fd, &where) == 0 && (uint32_t)where.f_type == HUGETLBFS_MAGIC;
 }
 
-/* Identifies the descriptors: compares the addresses of the TCP socket, and asks for the seals of the memfd. */
-static void examine(struct hello_message *it, const struct fs_tcp_identity *tcp) {
-    it->proven = it->count > 0 && fs_is_other_end(tcp, it->descriptors[it->count - 1]);
+/* Identifies the descriptors: compares the ends of the socket, and asks for the seals of the memfd. */
+static void examine(struct hello_message *it, const struct fs_stream_identity *ends) {
+    it->proven = it->count > 0 && ends->kind->is_other_end(ends, it->descriptors[it->count - 1]);
     it->sealed = it->count == DESCRIPTORS && fs_is_sealed(it->descriptors[0]);
 }
 
@@ -231,14 +231,14 @@ int fs_accept_hello(uint64_t handle) {
     while (is_waiting(m, handle) && generation == fs_control_thread_generation() && (visit = accept_peer(m)) == ACCEPTED) {
         /* Only this thread has the socket now: a thread that withdraws the name does not see it, and nobody else listens. */
         int control = m->control;
-        struct fs_tcp_identity tcp = m->tcp;
+        struct fs_stream_identity ends = m->ends;
         m->control = -1;
         it.trusted = m->trusted;
         it.process = m->who.pid;
         fs_control_unlock();
         receive_hello(control, &it);
         int silent = it.size == -EAGAIN;
-        if (!silent) examine(&it, &tcp);
+        if (!silent) examine(&it, &ends);
         fs_control_lock();
         if (generation != fs_control_thread_generation()) break; /* the program may use the numbers by now */
         if (is_waiting(m, handle)) {

@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "control/accepted_region.h"
-#include "control/tcp_identity.h"
+#include "transport/stream.h"
 #include "conn/connection.h"
 #include "wire/control_msg.h"
 
@@ -26,7 +26,7 @@ struct fs_listing {
     int trusted;                /* the peer is of this user, or root */
     int other_came;             /* a process came whose user is not admitted, or one of another user that left without a word */
     int kept;                   /* `control` is in the reserved range, and watched */
-    struct fs_tcp_identity tcp; /* the connection, whose other end the peer must prove to have */
+    struct fs_stream_identity ends; /* of the connection, whose other end the peer must prove to have */
     int64_t expires;            /* monotonic ns */
     struct fs_accepted_region came;
 };

@@ -20,7 +20,6 @@
 #include "rendezvous/peer_lookup.h"
 #include "rendezvous/subsequent_contact.h"
 #include "process/holder_count.h"
-#include "transport/tcp.h"
 #include "wire/control_msg.h"
 
 enum {
@@ -34,7 +33,7 @@ enum {
 
 struct fs_connector {
     char name[FS_NAME_MAX + 1];  /* "": it is still to be made */
-    struct fs_tcp_identity ends; /* of the connection, if ends_known */
+    struct fs_stream_identity ends; /* of the connection, if ends_known */
     int ends_known;
     int stepping, checked; /* a thread takes a step; nothing in the kernel's connection was in the way */
     int published; /* the name is published, as `handle` */
@@ -250,7 +249,7 @@ static int check_listing(struct step *at) {
     struct fs_peer_socket peer;
     if (state == FS_LISTING_FAILED) reset_violator(at, accepted.failure);
     else if (state == FS_LISTING_OTHER_VERSION) stay_on_tcp(at, FS_REASON_VERSION);
-    else if (state == FS_LISTING_OTHER_USER && fs_find_peer_socket(fs_fd(at->c), -1, &peer) &&
+    else if (state == FS_LISTING_OTHER_USER && at->c->stream->find_peer(fs_fd(at->c), -1, &peer) &&
              (peer.user != geteuid() || !fs_admits(peer.user)))
         stay_on_tcp(at, FS_REASON_UNTRUSTED);
     else stay_on_tcp(at, FS_REASON_PEER);
@@ -319,7 +318,7 @@ static int offer_region(struct step *at, uint32_t user) {
 /* Returns true if the socket at the other end is this user's, as the kernel says. */
 static int has_other_end(const struct step *at, uint32_t user) {
     struct fs_peer_socket peer;
-    return fs_find_peer_socket(fs_fd(at->c), -1, &peer) && peer.user == user;
+    return at->c->stream->find_peer(fs_fd(at->c), -1, &peer) && peer.user == user;
 }
 
 static int look_up(struct step *at) {
@@ -402,11 +401,11 @@ static int search(struct step *at) {
         path->next = fs_operations(path) + FORKED_PAUSE;
         return 0;
     }
-    if (!at->search->checked && fs_needs_kernel(fs_fd(at->c))) {
+    if (!at->search->checked && at->c->stream->needs_kernel(fs_fd(at->c))) {
         stay_on_tcp(at, FS_REASON_OPTION);
         return 0;
     }
-    if (!at->search->checked && fs_is_corked(fs_fd(at->c))) { /* for this message: servers do so for each of their answers */
+    if (!at->search->checked && at->c->stream->is_corked(fs_fd(at->c))) { /* for this message: servers do so for each of their answers */
         fs_change_reason(path, at->c, FS_REASON_OPTION);
         path->next = fs_operations(path) + CORKED_PAUSE;
         return 0;
@@ -462,7 +461,7 @@ void fs_connector_step(struct fs_path *path, struct fs_connection *c, const stru
     }
 }
 
-int fs_connector_begin(struct fs_path *path, const char *name, int publishes, const struct fs_tcp_identity *ends) {
+int fs_connector_begin(struct fs_path *path, const char *name, int publishes, const struct fs_stream_identity *ends) {
     if (path->state != FS_STARTING) return 0;
     if (name && strlen(name) > FS_NAME_MAX) return -ENAMETOOLONG;
     struct fs_connector *s = fs_system.calloc(1, sizeof *s);

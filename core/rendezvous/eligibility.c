@@ -8,7 +8,7 @@
 
 #include "conn/state.h"
 #include "rendezvous/listing_name.h"
-#include "transport/tcp.h"
+#include "transport/stream.h"
 
 enum { KNOWN = 64 /* addresses in the cache of fs_is_local_address */ };
 
@@ -22,14 +22,14 @@ void fs_set_limits(const struct fs_limits *given) { limits = *given; }
 
 /* ---- what the settings permit -------------------------------------------------------------------------------- */
 
-static int has_port(const struct fs_port_range *ranges, int count, const struct fs_tcp_endpoint *end) {
+static int has_port(const struct fs_port_range *ranges, int count, const struct fs_stream_endpoint *end) {
     uint16_t port = ntohs(end->port);
     for (int i = 0; i < count; i++)
         if (ranges[i].first <= port && port <= ranges[i].last) return 1;
     return 0;
 }
 
-static int has_address(const struct fs_network *networks, int count, const struct fs_tcp_endpoint *end) {
+static int has_address(const struct fs_network *networks, int count, const struct fs_stream_endpoint *end) {
     for (int i = 0; i < count; i++) {
         int whole = networks[i].bits / 8, rest = networks[i].bits % 8;
         if (memcmp(networks[i].address, end->address, (size_t)whole) != 0) continue;
@@ -38,9 +38,9 @@ static int has_address(const struct fs_network *networks, int count, const struc
     return 0;
 }
 
-int fs_permits(const struct fs_tcp_identity *ends) {
+int fs_permits(const struct fs_stream_identity *ends) {
     const struct fs_limits *l = &limits;
-    const struct fs_tcp_endpoint *a = &ends->here, *b = &ends->there;
+    const struct fs_stream_endpoint *a = &ends->here, *b = &ends->there;
     int ports = l->ports_allowed_count, networks = l->addresses_allowed_count;
     if (ports && !has_port(l->ports_allowed, ports, a) && !has_port(l->ports_allowed, ports, b)) return 0;
     if (networks && !has_address(l->addresses_allowed, networks, a) && !has_address(l->addresses_allowed, networks, b)) return 0;
@@ -82,12 +82,12 @@ int fs_is_local_address(const unsigned char address[16]) {
 /* ---- starting a search ----------------------------------------------------------------------------------------- */
 
 enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connection *c, int *failed) {
-    struct fs_tcp_identity ends;
+    struct fs_stream_identity ends;
     enum fs_reason reason = FS_REASON_NONE;
     int publishes = 0;
     *failed = 0;
     if (!fs_path_event(path, FS_PATH_START)) return FS_STEP_PENDING;
-    if (!fs_tcp_addresses(fs_fd(c), &ends)) {
+    if (!c->stream->identify(fs_fd(c), &ends)) {
         reason = FS_REASON_PEER; /* it is reset already */
     } else {
         int local = fs_is_local_address(ends.there.address);

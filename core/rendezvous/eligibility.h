@@ -2,11 +2,11 @@
 #ifndef FASTSOCK_ELIGIBILITY_H
 #define FASTSOCK_ELIGIBILITY_H
 
-#include "control/tcp_identity.h"
+#include "transport/stream.h"
 #include "rendezvous/connector.h"
 
 /* Returns true if a connection with these two ends may move. */
-int fs_permits(const struct fs_tcp_identity *ends);
+int fs_permits(const struct fs_stream_identity *ends);
 
 /* Returns true if the address (IPv4 as ::ffff:...) is one of this host's: the kernel would bind a socket to it. */
 int fs_is_local_address(const unsigned char address[16]);

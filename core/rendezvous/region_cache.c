@@ -246,7 +246,7 @@ static int is_of_one(const struct fs_region_ref *region_ref, struct fs_region_re
     return 0;
 }
 
-struct fs_region_ref *fs_cached_region_to(const struct fs_tcp_endpoint *there, struct fs_region_ref *const *others, int count, int window,
+struct fs_region_ref *fs_cached_region_to(const struct fs_stream_endpoint *there, struct fs_region_ref *const *others, int count, int window,
                                           int chunk) {
     size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
     for (int position = cached_count - 1; position >= 0; position--) {

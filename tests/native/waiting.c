@@ -12,7 +12,7 @@
 #include "conn/peer_status.h"
 #include "conn/wait.h"
 #include "events/spin_budget.h"
-#include "transport/tcp.h"
+#include "transport/stream.h"
 
 static void sleep_in_loop(void) {
     struct pollfd waits = {.fd = fs_loop_fd(loop), .events = POLLIN};
@@ -249,7 +249,7 @@ static void run_peer(void) {
         if (strict && stands == FS_PEER_CLOSED) violate("it lives");
         close_end(&ends[1], 1);
         if (strict && fs_wait_for_more(&ends[0].c)) violate("no more comes behind the end");
-        fs_reset_connection(fs_fd(&ends[0].c));
+        fs_tcp_stream.reset(fs_fd(&ends[0].c));
         fs_peer_socket_state(fs_fd(&ends[0].c));
         if (stands == FS_PEER_CLOSED) violate("it lived");
     }

@@ -1,0 +1,60 @@
+/* What the core asks of a socket whatever its kind is: options, numbers, addresses. */
+#include "transport/stream.h"
+
+#include <linux/netlink.h>
+
+#ifndef SO_COOKIE
+#define SO_COOKIE 57 /* Linux 4.12 */
+#endif
+
+int fs_open_diag(void) {
+    return fs_system.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
+}
+
+uint64_t fs_cookie(int fd) {
+    uint64_t cookie;
+    socklen_t n = sizeof cookie;
+    return fs_system.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 ? cookie : 0;
+}
+
+int fs_set_linger_zero(int fd) {
+    struct linger l = {1, 0};
+    return fs_system.setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
+}
+
+int fs_has_linger_zero(int fd) {
+    struct linger l = {0, 0};
+    socklen_t n = sizeof l;
+    return fs_system.getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger == 0;
+}
+
+int fs_option(int fd, int level, int option) {
+    int value = 0;
+    socklen_t n = sizeof value;
+    return fs_system.getsockopt(fd, level, option, &value, &n) == 0 ? value : 0;
+}
+
+void fs_set_option(int fd, int level, int option, int value) {
+    fs_system.setsockopt(fd, level, option, &value, sizeof value);
+}
+
+int64_t fs_option_ns(int fd, int option) {
+    struct timeval t = {0, 0};
+    socklen_t n = sizeof t;
+    if (fs_system.getsockopt(fd, SOL_SOCKET, option, &t, &n) < 0 || (t.tv_sec == 0 && t.tv_usec == 0)) return -1;
+    return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_usec * 1000;
+}
+
+int fs_endpoint_address(int fd, int remote, unsigned char address[16], int *port) {
+    struct sockaddr_storage s;
+    socklen_t n = sizeof s;
+    if ((remote ? fs_system.getpeername : fs_system.getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return -1;
+    if (s.ss_family == AF_INET) {
+        memcpy(address, &((struct sockaddr_in *)&s)->sin_addr, 4);
+        *port = ntohs(((struct sockaddr_in *)&s)->sin_port);
+        return 4;
+    }
+    memcpy(address, &((struct sockaddr_in6 *)&s)->sin6_addr, 16);
+    *port = ntohs(((struct sockaddr_in6 *)&s)->sin6_port);
+    return 16;
+}
