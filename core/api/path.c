@@ -65,7 +65,7 @@ int fs_count_operation(struct fs_connection *c) {
 static void take_over_options(struct fs_connection *c) {
     int fd = fs_fd(c), locked = fs_option(fd, SOL_SOCKET, SO_BUF_LOCK);
     if (locked & 1) c->send_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_SNDBUF);
-    if (locked & 2) c->receive_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_RCVBUF);
+    if (locked & 2 && c->stream->has_receive_buffer) c->receive_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_RCVBUF);
     fs_store_relaxed(&c->nodelay, c->stream->is_nodelay(fd));
 }
 
@@ -92,6 +92,7 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
     }
     if (!fs_conn_identify(c)) return;
     if (w->path.state == FS_FEW_OPERATIONS) {
+        fs_find_stream_kind(c);
         take_over_options(c);
         result->what = fs_connector_start(&w->path, c, &result->failed);
         if (result->what == FS_STEP_TCP) return;
@@ -165,7 +166,7 @@ int fs_option_set(struct fs_connection *c, int level, int option) {
         return 0; /* a search asks when it begins, and many connections end before */
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO)) {
         fs_forget_timeouts(c);
-    } else if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF) &&
+    } else if (level == SOL_SOCKET && (option == SO_SNDBUF || (option == SO_RCVBUF && c->stream->has_receive_buffer)) &&
                (fs_is_searching(&fs_whole_of(c)->path) || fs_is_attached(c))) {
         uint32_t now = (uint32_t)fs_option(fd, SOL_SOCKET, option);
         return fs_set_buffer_limits(c, option == SO_RCVBUF ? now : c->receive_limit, option == SO_SNDBUF ? now : c->send_limit);

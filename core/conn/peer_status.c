@@ -65,7 +65,9 @@ int fs_eof_is_hidden(struct fs_connection *c) {
 /* The kernel connection has ended. TCP resets a connection when a process dies with bytes unread; here the bytes lay in the ring, where
  * the kernel did not see them. Returns -ECONNRESET once, then 0. */
 static int64_t error_at_death(struct fs_connection *c) {
-    if (fs_load_relaxed(&c->is.death_told) || fs_has_descriptor(&c->ring) || !fs_left_unread(&c->ring)) return 0;
+    if (fs_load_relaxed(&c->is.death_told) || fs_has_descriptor(&c->ring)) return 0;
+    int closed_unread = !c->stream->resets && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_RESET; /* of which its kernel did not see a byte */
+    if (!fs_left_unread(&c->ring) && !closed_unread) return 0;
     fs_note_death_told(c);
     return -ECONNRESET;
 }
@@ -74,6 +76,7 @@ static int64_t error_at_death(struct fs_connection *c) {
  * they cause is reported once, and before our own end is: -ECONNRESET, or -EPIPE if the peer had ended its stream before. */
 int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_is_broken(c) || fs_load_relaxed(&c->is.death_told)) return -EPIPE;
+    if (!c->stream->resets) return 0;
     if (!fs_peer_is_gone(c) || !fs_peer_has_unread(&c->ring) || fs_moved(c) & FS_SENDING_BACK) return 0;
     if ((fs_load_sc(&c->ring.tx->doorbell) & (FS_SHUT | FS_GONE)) == FS_SHUT)
         return 0; /* the peer has shut both its directions, and may live: its kernel answers */

@@ -113,11 +113,11 @@ static inline __attribute__((always_inline)) int64_t try_send(struct fs_connecti
     if (fs_eof_inconclusive(c)) check_half_closed(c, sender);
     uint32_t doorbell = fs_load_relaxed(&c->ring.tx->doorbell);
     if ((doorbell & (FS_SHUT | FS_GONE)) == FS_SHUT && fs_sends_on_ring(c) && !fs_peer_is_lost(c) && !sender->fin_sent) {
-        if (!fs_has_credit(&c->ring, sender)) {
+        if (c->stream->resets && !fs_has_credit(&c->ring, sender)) {
             fs_unlock_send(sender);
             return length ? -EAGAIN : 0;
         }
-        fs_note_lost(c); /* there is room, and bytes sent now draw a reset */
+        fs_note_lost(c); /* there is room, and bytes sent now draw a reset; or the kernel refuses them */
     }
     if (!fs_sends_on_ring(c) || fs_peer_is_lost(c) || sender->fin_sent || fs_is_broken(c) || fs_moved(c) & FS_SENDING_BACK ||
         doorbell & FS_GONE) {

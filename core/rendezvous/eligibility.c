@@ -81,20 +81,30 @@ int fs_is_local_address(const unsigned char address[16]) {
 
 /* ---- starting a search ----------------------------------------------------------------------------------------- */
 
+void fs_find_stream_kind(struct fs_connection *c) {
+    if (limits.unix_streams) c->stream = fs_stream_kind_of(fs_fd(c));
+}
+
 enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connection *c, int *failed) {
     struct fs_stream_identity ends;
     enum fs_reason reason = FS_REASON_NONE;
     int publishes = 0;
     *failed = 0;
+    int known = c->stream->identify(fs_fd(c), &ends);
+    if (known == -EAGAIN) { /* (from its process come no operations either) */
+        path->next = 2 * fs_operations(path) + 1;
+        return FS_STEP_PENDING;
+    }
     if (!fs_path_event(path, FS_PATH_START)) return FS_STEP_PENDING;
-    if (!c->stream->identify(fs_fd(c), &ends)) {
+    if (!known) {
         reason = FS_REASON_PEER; /* it is reset already */
     } else {
-        int local = fs_is_local_address(ends.there.address);
+        int local = !ends.kind->has_addresses || fs_is_local_address(ends.there.address);
         fs_store_relaxed(&c->locality, local ? FS_HERE : FS_ELSEWHERE);
         publishes = fs_publishes(&ends);
         if (!local) reason = FS_REASON_REMOTE;
-        else if (!fs_permits(&ends) || publishes < 0) reason = FS_REASON_EXCLUDED;
+        else if ((ends.kind->has_addresses && !fs_permits(&ends)) || publishes < 0) reason = FS_REASON_EXCLUDED;
+        else if (!ends.kind->has_own_user(fs_fd(c))) reason = FS_REASON_UNTRUSTED;
     }
     if (reason == FS_REASON_NONE) {
         *failed = fs_connector_begin(path, NULL, publishes, &ends);

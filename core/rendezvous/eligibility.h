@@ -11,6 +11,9 @@ int fs_permits(const struct fs_stream_identity *ends);
 /* Returns true if the address (IPv4 as ::ffff:...) is one of this host's: the kernel would bind a socket to it. */
 int fs_is_local_address(const unsigned char address[16]);
 
+/* Finds out of which kind the kernel's stream is, where connections of more than one may move. */
+void fs_find_stream_kind(struct fs_connection *c);
+
 /* A connection has made enough operations (FS_FEW_OPERATIONS). Begins its search, or decides that it stays on kernel TCP. Returns
  * FS_STEP_TCP; or FS_STEP_PENDING, also while another thread decides. `*failed` is -errno if resources were missing, else 0. */
 enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connection *c, int *failed);

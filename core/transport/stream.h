@@ -43,10 +43,15 @@ enum { FS_END_TEXT = 48 }; /* bytes that the text of an end has room in, with th
 
 struct fs_stream_kind {
     const char *name; /* the word for it in the names that are published */
-    int has_addresses; /* its ends are addresses of networks: the settings may rule them out, and the peer may be on another host */
+    int has_addresses;  /* its ends are addresses of networks: the settings may rule them out, and the peer may be on another host */
+    int counts_bytes;   /* positions are counted from the beginning; else from the switch, which comes when all is read that was sent before */
+    int resets;         /* bytes for an end that reads no more are taken, and draw a reset, and SO_LINGER may ask for one. Else the kernel
+                         * refuses such bytes as soon as the end reads no more, and SO_LINGER says nothing */
+    int has_receive_buffer; /* SO_RCVBUF bounds what lies unread; else only the SO_SNDBUF of who has sent it */
+    int truncates;      /* with MSG_TRUNC a receive throws bytes away */
 
     /* ---- the two ends. Each of these returns 0 if the kernel does not know, or `fd` is not of this kind and connected. */
-    int (*identify)(int fd, struct fs_stream_identity *ends); /* sets all but `network` */
+    int (*identify)(int fd, struct fs_stream_identity *ends); /* sets all but `network`. -EAGAIN: no process has the other end yet */
     int (*find_network)(int fd, struct fs_stream_identity *ends); /* sets `network` */
     /* True if `fd` is the very socket at the other end. */
     int (*is_other_end)(const struct fs_stream_identity *own, int fd);
@@ -54,8 +59,10 @@ struct fs_stream_kind {
     /* Sets `*peer`, for an established connection in this network namespace. `diag`: asks there (fs_open_diag); -1: on a socket of its own,
      * which costs the double. */
     int (*find_peer)(int fd, int diag, struct fs_peer_socket *peer);
+    /* True if nothing that the program may ask of the socket tells another user than this process's. (A bridge would have this one.) */
+    int (*has_own_user)(int fd);
 
-    /* ---- positions: payload bytes since the connection began, exactly. 0: the kernel does not know. */
+    /* ---- positions: payload bytes since the connection began (or as `counts_bytes` says), exactly. 0: the kernel does not know. */
     int (*count_taken)(int fd, uint64_t *taken); /* taken out of the kernel's queue; also 0 if the stream is not open in both directions */
     /* The same also behind the end; `noted` are the bytes that this side knows to have taken. */
     int (*find_position)(int fd, uint64_t noted, uint64_t *taken);
@@ -78,7 +85,10 @@ struct fs_stream_kind {
     int (*make_pair)(int like, int ends[2]);
 };
 
-extern const struct fs_stream_kind fs_tcp_stream;
+extern const struct fs_stream_kind fs_tcp_stream, fs_unix_stream;
+
+/* Returns the kind of a socket's stream. */
+const struct fs_stream_kind *fs_stream_kind_of(int fd);
 
 /* ---- what every socket has -------------------------------------------------------------------------------------- */
 
@@ -95,7 +105,11 @@ int fs_option(int fd, int level, int option); /* 0 if the kernel does not say */
 void fs_set_option(int fd, int level, int option, int value);
 int64_t fs_option_ns(int fd, int option); /* timeout option in nanoseconds; -1: not set */
 
-/* Stores address (4 or 16 bytes) and port of one end of a connection that has any. Returns the number of address bytes, or -1. */
+/* Gives a socket the flags and options of another one of its kind, those that every kind has. */
+void fs_copy_options(int from, int to);
+
+/* Stores address (4 or 16 bytes) and port of one end of a connection. Returns the number of address bytes, 0 if it has none, or -1 if it is
+ * not connected. */
 int fs_endpoint_address(int fd, int remote, unsigned char address[16], int *port);
 
 /* Returns true for an IPv4 address. */

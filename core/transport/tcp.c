@@ -271,6 +271,9 @@ static int find_peer(int fd, int diag, struct fs_peer_socket *peer) {
     return 1;
 }
 
+/* (The kernel tells of no user there.) */
+static int has_own_user(int fd) { return 1; }
+
 /* ---- options ------------------------------------------------------------------------------------------------------------ */
 
 static int needs_kernel(int fd) { return fs_option(fd, SOL_SOCKET, SO_RCVLOWAT) > 1 || fs_option(fd, SOL_SOCKET, SO_ZEROCOPY); }
@@ -280,8 +283,6 @@ static int is_corked(int fd) { return fs_option(fd, IPPROTO_TCP, TCP_CORK) != 0;
 static int is_nodelay(int fd) { return fs_option(fd, IPPROTO_TCP, TCP_NODELAY) != 0; }
 
 static int make_pair(int like, int ends[2]) {
-    static const int options[][2] = {{SOL_SOCKET, SO_KEEPALIVE}, {SOL_SOCKET, SO_OOBINLINE}, {IPPROTO_TCP, TCP_NODELAY}};
-    static const int blobs[] = {SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO};
     struct sockaddr_storage address;
     struct sockaddr_in6 here, there; /* (the longer address of both families) */
     socklen_t size = sizeof address, listening = sizeof address, n, m;
@@ -306,20 +307,9 @@ static int make_pair(int like, int ends[2]) {
     fs_system.close(listener);
     fs_system.setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     fs_system.setsockopt(ends[1], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one); /* for recv_to_mark */
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        int value = fs_option(like, options[i][0], options[i][1]);
-        fs_system.setsockopt(ends[0], options[i][0], options[i][1], &value, sizeof value);
-    }
-    for (size_t i = 0; i < sizeof blobs / sizeof *blobs; i++) {
-        char value[32];
-        n = sizeof value;
-        if (fs_system.getsockopt(like, SOL_SOCKET, blobs[i], value, &n) == 0)
-            fs_system.setsockopt(ends[0], SOL_SOCKET, blobs[i], value, n);
-    }
-    fs_system.fcntl(ends[0], F_SETFL, fs_system.fcntl(like, F_GETFL, 0));
-    struct f_owner_ex owner; /* who gets SIGURG and SIGIO */
-    if (fs_system.fcntl(like, F_GETOWN_EX, (long)&owner) == 0) fs_system.fcntl(ends[0], F_SETOWN_EX, (long)&owner);
-    fs_system.fcntl(ends[0], F_SETSIG, fs_system.fcntl(like, F_GETSIG, 0));
+    fs_copy_options(like, ends[0]);
+    int nodelay = is_nodelay(like);
+    fs_system.setsockopt(ends[0], IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
     return 0;
 failed:;
     int saved = errno;
@@ -333,11 +323,16 @@ failed:;
 const struct fs_stream_kind fs_tcp_stream = {
     .name = "tcp",
     .has_addresses = 1,
+    .counts_bytes = 1,
+    .resets = 1,
+    .has_receive_buffer = 1,
+    .truncates = 1,
     .identify = identify,
     .find_network = find_network,
     .is_other_end = is_other_end,
     .write_end = write_end,
     .find_peer = find_peer,
+    .has_own_user = has_own_user,
     .count_taken = count_taken,
     .find_position = find_position,
     .count_sent = count_sent,
