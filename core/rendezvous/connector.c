@@ -301,7 +301,7 @@ static int offer_region(struct step *at, uint32_t user) {
     if (region_ref) s->reused = 1;
     else failed = fs_region_new(s->peer, config.window, config.chunk, &region_ref, &memfd);
     if (failed) return failed;
-    region_ref->there = s->ends.there;
+    region_ref->service = s->ends.service;
     region_ref->is_of_own_user = s->ends_known && user == geteuid();
     s->region_ref = region_ref;
     if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);

@@ -23,7 +23,7 @@ struct fs_region_ref {
     unsigned char id[16];
     pid_t peer;                            /* the process at the other end (0: in another PID namespace) */
     uint32_t window;                       /* known once attached */
-    struct fs_stream_endpoint there;          /* the seeker's: the other end of its last connection */
+    struct fs_stream_endpoint service;        /* the seeker's: of its last connection */
     int is_of_own_user;                    /* the process at the other end is */
     int in_vain;                           /* posted so many times since its last connection, and not taken */
     struct fs_connection *asked;           /* the connection whose requests are answered; NULL: none */
@@ -72,7 +72,7 @@ struct fs_region_ref *fs_cached_region_for(pid_t peer, int window, int chunk);
 
 /* The same for a connection to this address and port, of a process of this user that is none of the `count` others': the one that had such
  * a connection last. */
-struct fs_region_ref *fs_cached_region_to(const struct fs_stream_endpoint *there, struct fs_region_ref *const *others, int count, int window,
+struct fs_region_ref *fs_cached_region_to(const struct fs_stream_endpoint *service, struct fs_region_ref *const *others, int count, int window,
                                           int chunk);
 
 /* Caches a region again that fs_cached_region_to has returned, and nobody has taken: as the one to be used last if it was posted in vain. */

@@ -13,7 +13,7 @@ int fs_contact_post(struct fs_subsequent_contact *posts, int fd, const struct fs
     struct fs_region_ref *region_ref;
     if (!fs_contact_may_post(posts)) return 0;
     posts->tries++;
-    while (posts->count < FS_POSTS && (region_ref = fs_cached_region_to(&ends->there, posts->of, posts->count, window, chunk)) != NULL) {
+    while (posts->count < FS_POSTS && (region_ref = fs_cached_region_to(&ends->service, posts->of, posts->count, window, chunk)) != NULL) {
         if (!fs_cell_post(region_ref->memory, fd, ends)) {
             fs_region_put_back(region_ref, 1);
             break;

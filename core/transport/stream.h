@@ -19,6 +19,7 @@ struct fs_stream_kind;
 /* Both ends of a stream, as one of them sees it. */
 struct fs_stream_identity {
     struct fs_stream_endpoint here, there;
+    struct fs_stream_endpoint service; /* whose earlier connections had the same process at the other end, most likely */
     uint64_t network; /* cookie of the network namespace, 0 if unknown */
     const struct fs_stream_kind *kind;
 };

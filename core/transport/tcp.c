@@ -145,7 +145,9 @@ static int find_end(int fd, int remote, struct fs_stream_endpoint *end) {
 static int identify(int fd, struct fs_stream_identity *ends) {
     ends->network = 0;
     ends->kind = &fs_tcp_stream;
-    return find_end(fd, 0, &ends->here) && find_end(fd, 1, &ends->there);
+    if (!find_end(fd, 0, &ends->here) || !find_end(fd, 1, &ends->there)) return 0;
+    ends->service = ends->there;
+    return 1;
 }
 
 /* (UDP sockets have two names, too.) */

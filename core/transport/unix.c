@@ -99,6 +99,14 @@ static uint64_t inode_of(const struct fs_stream_endpoint *end) {
     return inode;
 }
 
+/* Of the process that has connected, or that listened. */
+static struct ucred credentials_of(int fd) {
+    struct ucred who = {.uid = (uid_t)-1};
+    socklen_t size = sizeof who;
+    fs_system.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size);
+    return who;
+}
+
 static int identify(int fd, struct fs_stream_identity *ends) {
     struct told told;
     uint64_t inode = fs_socket_inode(fd);
@@ -106,6 +114,7 @@ static int identify(int fd, struct fs_stream_identity *ends) {
     if (!told.peer) return fs_poll_events_now(fd, POLLRDHUP) & (POLLHUP | POLLRDHUP) ? 0 : -EAGAIN; /* it is not accepted yet */
     name_end(&ends->here, inode);
     name_end(&ends->there, told.peer);
+    name_end(&ends->service, (uint64_t)credentials_of(fd).pid);
     ends->network = 0;
     ends->kind = &fs_unix_stream;
     return 1;
@@ -135,11 +144,7 @@ static int find_peer(int fd, int diag, struct fs_peer_socket *peer) {
     return 1;
 }
 
-static int has_own_user(int fd) {
-    struct ucred who;
-    socklen_t size = sizeof who;
-    return fs_system.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid();
-}
+static int has_own_user(int fd) { return credentials_of(fd).uid == geteuid(); }
 
 /* ---- positions ------------------------------------------------------------------------------------------------------------ */
 
