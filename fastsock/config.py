@@ -113,6 +113,9 @@ class Settings:
     TCP_NODELAY. False, for measurements: the two decide there too, the overflow buffer is not used, and a burst of
     `window` sends blocks until the peer reads."""
 
+    unix_streams: bool
+    """True: connected stream sockets of AF_UNIX move, too."""
+
     trust: Trust
     """The users to share memory with: "user" means the same user and root, "any" means every user of the host. Users
     can be named, too: "user,redis,postgres". Both ends must trust each other."""

@@ -78,6 +78,7 @@ struct ip_socket {
     int shut;              /* while it was early: 1: for receiving, 2: for sending. With the lock */
     struct ip_registration registered;
     int owes_error;        /* the next call is told of an error that the core keeps. With the lock */
+    int is_unix;           /* a stream socket of AF_UNIX */
     int driven;            /* the transport of an event loop has taken it over (loop_driven.c), */
     int waited_past;       /* and an epoll instance that is none of ours has it */
     struct ip_socket *next; /* that nobody has */
@@ -431,6 +432,7 @@ void ip_end_if_unneeded(void); /* the end of the front end, if it was asked for 
 
 struct ip_settings {
     int64_t move_after, meeting_ns;
+    int unix_streams;
 };
 extern struct ip_settings ip_settings;
 

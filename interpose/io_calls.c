@@ -51,12 +51,35 @@ static __attribute__((noinline)) ssize_t recv_on(int fd, void *into, size_t room
 
 ssize_t recv(int fd, void *into, size_t room, int flags) { return ip_is_known(fd) ? recv_on(fd, into, room, flags) : real.recv(fd, into, room, flags); }
 
+/* The name of who has sent: TCP names nobody, a unix stream the other end if that has a name. */
+static void name_sender(struct ip_socket *s, int64_t got, void *name, socklen_t *size) {
+    socklen_t room = *size, whole = room;
+    *size = 0;
+    if (!s->is_unix || got <= 0 || !name) return;
+    if (getpeername(fs_fd(ip_conn(s)), name, &whole) == 0 && whole > sizeof(sa_family_t)) *size = whole;
+}
+
+/* True if a message of a unix stream may have descriptors or credentials with it, or an address: the kernel's stream carries them. What the
+ * ring has comes first. */
+static int leave_for_ancillary(int fd, const struct msghdr *m) {
+    struct ip_socket *s = ip_socket_at(fd);
+    if (!s || !s->is_unix || !m || !m->msg_controllen) return 0;
+    if (!ip_is(&s->thing, IP_SOCKET)) ip_leave_ring_for(s, FS_REASON_OPTION, NULL);
+    return 1;
+}
+
+/* The kernel refuses an address of a unix stream that is connected, and TCP does not look at it. */
+static int is_refused_address(int fd, socklen_t size) {
+    struct ip_socket *s = size ? ip_socket_at(fd) : NULL;
+    return s && s->is_unix;
+}
+
 ssize_t recvfrom(int fd, void *into, size_t room, int flags, struct sockaddr *from, socklen_t *size) {
     struct fs_call call = {0};
     struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
     if (!s) return ip_end_kernel(&call, real.recvfrom(fd, into, room, flags, from, size));
     int64_t got = received(s, into, room, flags);
-    if (got >= 0 && size) *size = 0; /* as TCP, which names nobody */
+    if (got >= 0 && size) name_sender(s, got, from, size);
     return ip_end_with(s, &call, got);
 }
 
@@ -78,7 +101,7 @@ ssize_t send(int fd, const void *data, size_t length, int flags) { return ip_is_
 
 ssize_t sendto(int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size) {
     struct fs_call call = {0};
-    struct ip_socket *s = flags & MSG_FASTOPEN ? NULL : begin_sending(fd, &call, length, flags); /* (TCP does not look at the address) */
+    struct ip_socket *s = flags & MSG_FASTOPEN || is_refused_address(fd, size) ? NULL : begin_sending(fd, &call, length, flags);
     return s ? ip_end_with(s, &call, sent(s, data, length, flags)) : ip_end_kernel(&call, real.sendto(fd, data, length, flags, to, size));
 }
 
@@ -207,7 +230,7 @@ static int64_t receive_message(struct ip_socket *s, struct msghdr *m, int flags)
     if (length >= 0) got = length ? receive_pieces(s, m->msg_iov, m->msg_iovlen, flags) : received(s, NULL, 0, flags);
     if (got >= 0) {
         size_t room = m->msg_controllen;
-        m->msg_namelen = 0;
+        name_sender(s, got, m->msg_name, &m->msg_namelen);
         m->msg_controllen = 0;
         m->msg_flags = flags & MSG_CMSG_CLOEXEC;
         if (ip_unlikely(ip_tells_left(s))) put_left(s, m, room);
@@ -217,7 +240,7 @@ static int64_t receive_message(struct ip_socket *s, struct msghdr *m, int flags)
 
 ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
     struct fs_call call = {0};
-    struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
+    struct ip_socket *s = flags & THEIRS || leave_for_ancillary(fd, message) ? NULL : ip_begin(fd, &call);
     return s ? ip_end_with(s, &call, receive_message(s, message, flags)) : ip_end_kernel(&call, real.recvmsg(fd, message, flags));
 }
 
@@ -246,8 +269,9 @@ static int64_t send_message(struct ip_socket *s, const struct msghdr *m, int fla
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
-    struct fs_call call;
-    struct ip_socket *s = begin_sending(fd, &call, 0, flags);
+    struct fs_call call = {0};
+    int is_kernels = message && (is_refused_address(fd, message->msg_namelen) || leave_for_ancillary(fd, message));
+    struct ip_socket *s = is_kernels ? NULL : begin_sending(fd, &call, 0, flags);
     if (s) return ip_end_with(s, &call, send_message(s, message, flags));
     leave_rights(message);
     return ip_end_kernel(&call, real.sendmsg(fd, message, flags));
@@ -255,6 +279,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
 
 int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, fs_message_flags flags, struct timespec *time) {
     struct fs_call call = {0};
+    for (unsigned i = 0; messages && i < count; i++) leave_for_ancillary(fd, &messages[i].msg_hdr);
     struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
     if (!s) return (int)ip_end_kernel(&call, real.recvmmsg(fd, messages, count, flags, time));
     int64_t deadline = time ? fs_now() + (int64_t)time->tv_sec * 1000000000 + time->tv_nsec : -1, got = 0;
@@ -271,8 +296,11 @@ int recvmmsg(int fd, struct mmsghdr *messages, unsigned count, fs_message_flags 
 }
 
 int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, fs_message_flags flags) {
-    struct fs_call call;
-    struct ip_socket *s = begin_sending(fd, &call, 0, flags);
+    struct fs_call call = {0};
+    int is_kernels = 0;
+    for (unsigned i = 0; messages && i < count; i++)
+        is_kernels |= leave_for_ancillary(fd, &messages[i].msg_hdr) | is_refused_address(fd, messages[i].msg_hdr.msg_namelen);
+    struct ip_socket *s = is_kernels ? NULL : begin_sending(fd, &call, 0, flags);
     if (!s) {
         for (unsigned i = 0; i < count; i++) leave_rights(&messages[i].msg_hdr);
         return (int)ip_end_kernel(&call, real.sendmmsg(fd, messages, count, flags));

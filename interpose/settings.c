@@ -69,6 +69,7 @@ void ip_use_settings(const struct fs_settings *s) {
     struct fs_limits limits = {
         s->ports_allowed.items, s->ports_excluded.items, s->addresses_allowed.items, s->addresses_excluded.items,
         s->ports_allowed.count, s->ports_excluded.count, s->addresses_allowed.count, s->addresses_excluded.count,
+        (int)s->unix_streams,
     };
     static const char *said; /* of a folder that is not used there is one line */
     struct fs_trust trust = {s->trust.any, s->trust.self, s->trust.count, s->trust.items};
@@ -79,7 +80,7 @@ void ip_use_settings(const struct fs_settings *s) {
     said = wrong;
     fs_set_limits(&limits);
     fs_set_spin(s->poll_us * 1000);
-    ip_settings = (struct ip_settings){.move_after = s->move_after, .meeting_ns = s->_meeting_ms * 1000000};
+    ip_settings = (struct ip_settings){.move_after = s->move_after, .meeting_ns = s->_meeting_ms * 1000000, .unix_streams = (int)s->unix_streams};
 }
 
 /* ---- statistics ------------------------------------------------------------------------------------------------------ */

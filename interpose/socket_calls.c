@@ -1,6 +1,6 @@
 /* The program's calls that make sockets and connections, copy and close numbers.
  *
- * Responsible for: that each number of a TCP socket leads to its record from its beginning to its end. Never: bytes, options. */
+ * Responsible for: that each number of a stream socket leads to its record from its beginning to its end. Never: bytes, options. */
 #include "interpose.h"
 #include "kernel_numbers.h"
 
@@ -8,16 +8,25 @@
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/un.h>
 
 /* ---- beginning ---------------------------------------------------------------------------------------------------- */
 
-/* The number is that of a TCP socket that has just been made. Its record, or NULL. With the lock. */
-static struct ip_socket *adopt(int fd, int nonblocking) {
+/* Whether connections of such sockets are served. */
+static int is_served(int family, int type, int protocol) {
+    if ((type & 0xf) != SOCK_STREAM) return 0;
+    if (family == AF_UNIX) return ip_settings.unix_streams;
+    return (family == AF_INET || family == AF_INET6) && (!protocol || protocol == IPPROTO_TCP);
+}
+
+/* The number is that of such a socket that has just been made. Its record, or NULL. With the lock. */
+static struct ip_socket *adopt(int fd, int family, int nonblocking) {
     if ((unsigned)fd >= IP_NUMBERS) return NULL;
     ip_new_number(fd);
     struct ip_socket *s = ip_new_socket();
     if (!s) return NULL;
     ip_store_relaxed(&s->nonblocking, (uint32_t)nonblocking);
+    s->is_unix = family == AF_UNIX;
     ip_set_number(fd, &s->thing);
     return s;
 }
@@ -25,39 +34,51 @@ static struct ip_socket *adopt(int fd, int nonblocking) {
 int socket(int family, int type, int protocol) {
     int fd = real.socket(family, type, protocol);
     if (ip_unlikely(fd < 0) && ip_give_back()) fd = real.socket(family, type, protocol);
-    if (ip_new_number(fd) < 0 || !ip_is_taking() || (family != AF_INET && family != AF_INET6) || (type & 0xf) != SOCK_STREAM ||
-        (protocol && protocol != IPPROTO_TCP) || !ip_is_own_process())
-        return fd;
+    if (ip_new_number(fd) < 0 || !ip_is_taking() || !is_served(family, type, protocol) || !ip_is_own_process()) return fd;
     ip_lock();
-    adopt(fd, (type & SOCK_NONBLOCK) != 0);
+    adopt(fd, family, (type & SOCK_NONBLOCK) != 0);
     ip_unlock();
     return fd;
 }
 
-static int is_tcp(int fd) {
-    int protocol = 0;
-    return getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &(socklen_t){sizeof protocol}) == 0 && protocol == IPPROTO_TCP;
+static int option_of(int fd, int option) {
+    int value = -1;
+    return getsockopt(fd, SOL_SOCKET, option, &value, &(socklen_t){sizeof value}) ? -1 : value;
 }
 
-/* Any TCP socket that the program has made, or has been given, and that is no connection. (Others may use a connection which this process was
+/* The family of a socket whose connections are served, else AF_UNSPEC. */
+static int served_family(int fd) {
+    if (option_of(fd, SO_PROTOCOL) == IPPROTO_TCP) return AF_INET;
+    return ip_settings.unix_streams && option_of(fd, SO_DOMAIN) == AF_UNIX && option_of(fd, SO_TYPE) == SOCK_STREAM ? AF_UNIX : AF_UNSPEC;
+}
+
+/* Any such socket that the program has made, or has been given, and that is no connection. (Others may use a connection which this process was
  * given.) */
 static int may_be_claimed(int fd) {
     unsigned char address[128];
-    return is_tcp(fd) && getpeername(fd, (struct sockaddr *)address, &(socklen_t){sizeof address}) < 0;
+    return served_family(fd) != AF_UNSPEC && getpeername(fd, (struct sockaddr *)address, &(socklen_t){sizeof address}) < 0;
 }
 
 void fs_libc_claim(int fd, int made) {
     int error = errno;
     if (ip_load_relaxed(&ip_activity) == IP_CLAIMING && (made || !ip_thing_at(fd)) && ip_is_own_process() && may_be_claimed(fd)) {
         ip_lock();
-        adopt(fd, (real.fcntl(fd, F_GETFL, NULL) & O_NONBLOCK) != 0);
+        adopt(fd, served_family(fd), (real.fcntl(fd, F_GETFL, NULL) & O_NONBLOCK) != 0);
         ip_unlock();
     }
     errno = error;
 }
 
+/* A number by which a path or a name is known as a service; it is no port. */
+static int number_of(const struct sockaddr_un *address, size_t size) {
+    uint32_t number = 2166136261u; /* (FNV) */
+    for (size_t i = offsetof(struct sockaddr_un, sun_path); i < size; i++) number = (number ^ ((const unsigned char *)address)[i]) * 16777619u;
+    return (int)(number >> 1 | 0x10000);
+}
+
 /* The port of an address; 0: of none that has any. */
-static int port_of(const struct sockaddr *address) {
+static int port_of(const struct sockaddr *address, size_t size) {
+    if (address->sa_family == AF_UNIX) return number_of((const struct sockaddr_un *)(const void *)address, size);
     if (address->sa_family == AF_INET) return ntohs(((const struct sockaddr_in *)(const void *)address)->sin_port);
     return address->sa_family == AF_INET6 ? ntohs(((const struct sockaddr_in6 *)(const void *)address)->sin6_port) : 0;
 }
@@ -67,10 +88,10 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
     if (!s) return real.connect(fd, to, size);
     if (ip_unlikely(to && size >= sizeof to->sa_family && to->sa_family == AF_UNSPEC)) ip_leave_ring(s); /* dissolves the connection */
     int failed = real.connect(fd, to, size), error = errno;
-    if ((!failed || error == EINPROGRESS || error == EINTR) && to && (to->sa_family == AF_INET || to->sa_family == AF_INET6) &&
-        ip_is_own_process()) {
+    if ((!failed || error == EINPROGRESS || error == EINTR) && to && to->sa_family != AF_UNSPEC &&
+        (to->sa_family == AF_UNIX) == s->is_unix && ip_is_own_process()) {
         ip_lock();
-        if (ip_socket_at(fd) == s) ip_connected(s, fd, failed != 0, ip_sessions_with(port_of(to)));
+        if (ip_socket_at(fd) == s) ip_connected(s, fd, failed != 0, ip_sessions_with(port_of(to, size)));
         ip_unlock();
     }
     errno = error;
@@ -83,13 +104,14 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     if (ip_unlikely(made < 0) && ip_give_back()) made = real.accept4(fd, peer, size, flags);
     if (ip_new_number(made) < 0 || !ip_is_claiming() || (!listener && !ip_is_taking()) || !ip_is_own_process()) return made;
     int error = errno;
-    if (ip_unlikely(!listener && !is_tcp(fd))) {
+    int family = listener ? listener->is_unix ? AF_UNIX : AF_INET : served_family(fd);
+    if (ip_unlikely(family == AF_UNSPEC)) {
         errno = error;
         return made;
     }
     ip_lock();
-    if (ip_unlikely(!listener) && !ip_thing_at(fd)) adopt(fd, 0); /* it came from another program, or was passed on */
-    struct ip_socket *s = adopt(made, (flags & SOCK_NONBLOCK) != 0);
+    if (ip_unlikely(!listener) && !ip_thing_at(fd)) adopt(fd, family, 0); /* it came from another program, or was passed on */
+    struct ip_socket *s = adopt(made, family, (flags & SOCK_NONBLOCK) != 0);
     if (s) ip_connected(s, made, 0, ip_sessions_of_listener(fd));
     ip_unlock();
     errno = error;
@@ -97,8 +119,9 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
 }
 
 struct ip_socket *ip_adopt_connected(int fd) {
-    if (!ip_is_own_process() || !is_tcp(fd)) return NULL;
-    struct ip_socket *s = adopt(fd, 1);
+    int family = ip_is_own_process() ? served_family(fd) : AF_UNSPEC;
+    if (family == AF_UNSPEC) return NULL;
+    struct ip_socket *s = adopt(fd, family, 1);
     if (s) ip_connected(s, fd, 0, NULL); /* (whose service it is cannot be told from this) */
     return s;
 }

@@ -1,7 +1,7 @@
 /* Options of a socket, and what is asked of it by ioctl.
  *
  * Responsible for: that an option means on the ring what it means on kernel TCP. (The program reads it from the kernel.) Never: which
- * options keep a connection on kernel TCP from the start (core/transport/tcp.c). */
+ * options keep a connection on kernel TCP from the start (core/transport/). */
 #include "interpose.h"
 
 #include <linux/sockios.h>
@@ -21,6 +21,9 @@
 #ifndef TCP_INQ
 #define TCP_INQ 36
 #endif
+#ifndef SO_PASSPIDFD
+#define SO_PASSPIDFD 76
+#endif
 #ifndef SO_TIMESTAMPNS
 #define SO_TIMESTAMPNS 35
 #endif
@@ -29,7 +32,8 @@
 #endif
 
 /* What only the kernel's stream can do: the fallback, and then the kernel's call. */
-static int needs_kernel(int level, int option, int value) {
+static int needs_kernel(const struct ip_socket *s, int level, int option, int value) {
+    if (level == SOL_SOCKET && s->is_unix && value && (option == SO_PASSCRED || option == SO_PASSSEC || option == SO_PASSPIDFD)) return 1;
     if (level == SOL_SOCKET)
         return option == SO_ZEROCOPY || option == SO_ATTACH_FILTER || option == SO_ATTACH_BPF || option == SO_TIMESTAMP ||
                option == SO_TIMESTAMPNS || option == SO_TIMESTAMPING || (option == SO_RCVLOWAT && value > 1) || (option == SO_PEEK_OFF && value >= 0);
@@ -42,10 +46,10 @@ int setsockopt(int fd, int level, int option, const void *value, socklen_t size)
     struct ip_socket *s = ip_socket_at(fd);
     if (!s || ip_is(&s->thing, IP_SOCKET)) return real.setsockopt(fd, level, option, value, size);
     if (value && size >= sizeof number) memcpy(&number, value, sizeof number);
-    if (needs_kernel(level, option, number)) ip_open_number(fd);
+    if (needs_kernel(s, level, option, number)) ip_open_number(fd);
     s = ip_is(&s->thing, IP_CONNECTION) ? ip_begin(fd, &call) : NULL; /* (when an early one is opened, the core asks the kernel) */
     if (!s) return real.setsockopt(fd, level, option, value, size);
-    if (needs_kernel(level, option, number)) ip_leave_ring_for(s, FS_REASON_OPTION, NULL);
+    if (needs_kernel(s, level, option, number)) ip_leave_ring_for(s, FS_REASON_OPTION, NULL);
     int done = real.setsockopt(fd, level, option, value, size) ? -errno : 0;
     /* (The ring goes on with the limit that it had if a process that is stopped has its lock: the kernel's call waits for nobody, and
      * Python makes it with the lock of its interpreter.) */

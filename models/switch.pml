@@ -120,7 +120,7 @@ active proctype receiver() {
         :: atomic { len(queue) > 0 -> queue?b; deliver(b) }
         :: break
         od;
-        /* attach: fs_count_received */
+        /* attach: count_taken */
         do
         :: before = received;
             left = len(queue);

@@ -13,7 +13,6 @@
 #include "control/accepted_region.h"
 #include "rendezvous/eligibility.h"
 #include "ring/doorbell.h"
-#include "transport/tcp.h"
 
 #ifndef SO_BUF_LOCK
 #define SO_BUF_LOCK 72 /* Linux 5.14 */
@@ -68,8 +67,8 @@ int fs_count_operation(struct fs_connection *c) {
 static void take_over_options(struct fs_connection *c) {
     int fd = fs_fd(c), locked = fs_option(fd, SOL_SOCKET, SO_BUF_LOCK);
     if (locked & 1) c->send_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_SNDBUF);
-    if (locked & 2) c->receive_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_RCVBUF);
-    fs_store_relaxed(&c->nodelay, fs_option(fd, IPPROTO_TCP, TCP_NODELAY) != 0);
+    if (locked & 2 && c->stream->has_receive_buffer) c->receive_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_RCVBUF);
+    fs_store_relaxed(&c->nodelay, c->stream->is_nodelay(fd));
 }
 
 static int tell_pollers(void *whose, struct fs_connection *c) {
@@ -95,6 +94,7 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
     }
     if (!fs_conn_identify(c)) return;
     if (w->path.state == FS_FEW_OPERATIONS) {
+        fs_find_stream_kind(c);
         take_over_options(c);
         result->what = fs_connector_start(&w->path, c, &result->failed);
         if (result->what == FS_STEP_TCP) return;
@@ -112,7 +112,7 @@ int fs_leave_loop(struct fs_connection *c, const struct fs_attach_hooks *loop) {
     int failed = fs_poller_before_attach(&w->pollable);
     if (failed) return loop->watch(loop->whose, c) ? -ENOTCONN : failed;
     fs_note_loop_driven(c, 0);
-    fs_store_relaxed(&c->nodelay, fs_option(fs_fd(c), IPPROTO_TCP, TCP_NODELAY) != 0);
+    fs_store_relaxed(&c->nodelay, c->stream->is_nodelay(fs_fd(c)));
     fs_poller_after_attach(&w->pollable, 1);
     settle(w);
     return 0;
@@ -168,15 +168,15 @@ int fs_option_set(struct fs_connection *c, int level, int option) {
         return 0; /* a search asks when it begins, and many connections end before */
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO)) {
         fs_forget_timeouts(c);
-    } else if (level == SOL_SOCKET && (option == SO_RCVBUF || option == SO_SNDBUF) &&
+    } else if (level == SOL_SOCKET && (option == SO_SNDBUF || (option == SO_RCVBUF && c->stream->has_receive_buffer)) &&
                (fs_is_searching(&fs_whole_of(c)->path) || fs_is_attached(c))) {
         uint32_t now = (uint32_t)fs_option(fd, SOL_SOCKET, option);
         return fs_set_buffer_limits(c, option == SO_RCVBUF ? now : c->receive_limit, option == SO_SNDBUF ? now : c->send_limit);
     } else if (level == IPPROTO_TCP && option == TCP_CORK) {
         struct fs_path *path = &fs_whole_of(c)->path;
-        if (fs_is_searching(path) && path->reason == FS_REASON_OPTION && !fs_is_corked(fd)) path->next = fs_operations(path) + 1;
+        if (fs_is_searching(path) && path->reason == FS_REASON_OPTION && !c->stream->is_corked(fd)) path->next = fs_operations(path) + 1;
     } else if (level == IPPROTO_TCP && option == TCP_NODELAY) {
-        fs_store_relaxed(&c->nodelay, fs_option(fd, level, option) != 0);
+        fs_store_relaxed(&c->nodelay, c->stream->is_nodelay(fd));
     }
     return 0;
 }

@@ -8,8 +8,6 @@
 
 #include "conn/side_lock.h"
 #include "process/fork_shared_slab.h"
-#include "transport/options.h"
-#include "transport/tcp.h"
 
 int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, const struct fs_flow_options *flow,
               const char **wrong) {
@@ -28,10 +26,11 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
     uint64_t taken;
     /* With both locks: bytes that other threads receive and send meanwhile must be counted exactly once. */
     struct fs_side_locks locks = fs_lock_side(c);
-    /* A thread that is about to shut the sending direction has found no region for its FIN: see fs_conn_shutdown. And the marks of urgent
+    /* A thread that is about to shut the sending direction has found no region for its FIN, and one that shuts the other direction none for its word to the peer: see fs_conn_shutdown. And the marks of urgent
      * bytes are the kernel's: see fs_try_send. */
     int counted = fs_load_sc(&fs_own(c)->holders) == 1 && !fs_load_relaxed(&c->is.shut_sending) && !fs_moved(c) &&
-                  fs_count_received(c, &taken);
+                  (c->stream->resets || !fs_load_relaxed(&c->is.shut_receiving)) &&
+                  c->stream->count_taken(fs_fd(c), &taken);
     if (counted) {
         locks.sender->ends = ends;
         fs_store_relaxed(&locks.receiver->kernel_taken, taken);
@@ -50,25 +49,6 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
         return -ENOTCONN;
     }
     return 0;
-}
-
-int fs_count_received(struct fs_connection *c, uint64_t *taken) {
-    for (;;) {
-        uint64_t sent, before, after;
-        int waiting;
-        char state;
-        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &before) || fs_system.ioctl(fs_fd(c), FIONREAD, &waiting) < 0) return 0;
-        /* Nothing waits, and with both locks held nobody takes bytes: everything received by now was received, and taken, before. */
-        if (!waiting && state == FS_TCP_ESTABLISHED) {
-            *taken = before;
-            return 1;
-        }
-        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &after) || state != FS_TCP_ESTABLISHED) return 0;
-        if (before == after) { /* nothing came between the two counts */
-            *taken = after - (uint64_t)waiting;
-            return 1;
-        }
-    }
 }
 
 /* Called while no thread of this process has a lock: nobody uses the number or adds a watch. */

@@ -11,10 +11,6 @@
  * the region is unsound, with the reason in `*wrong`. */
 int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, const struct fs_flow_options *flow, const char **wrong);
 
-/* Counts the bytes of the kernel's stream that were received so far. Returns 0 if the connection is no longer established, or if
- * the kernel cannot say. */
-int fs_count_received(struct fs_connection *c, uint64_t *taken);
-
 /* Returns the descriptor for a system call that is made without a lock. As on TCP, it may be closed before that call begins. */
 static inline int fs_fd_unlocked(const struct fs_connection *c) { return (int)fs_load_own32(&c->number); }
 

@@ -17,6 +17,7 @@
 #include "events/fd_change.h"
 #include "events/spin_budget.h"
 #include "process/far_peer.h"
+#include "transport/stream.h"
 
 enum { FS_LOCALITY_UNKNOWN = 0, FS_HERE = 1, FS_ELSEWHERE = 2 }; /* location of the peer */
 
@@ -47,6 +48,7 @@ struct fs_connection {
         int bridged, bridged_inherited; /* a bridge has replaced the descriptors; the region was another process's before */
         int own_inherited;              /* `own` is memory of a process that this one was forked from */
     } is;
+    const struct fs_stream_kind *stream; /* the kind of the kernel connection, known for sure once its search begins */
     fs_word32 nodelay;  /* TCP_NODELAY: nothing is combined */
     fs_word32 locality; /* of the peer */
     /* as set by the program; ns, -1: not set, FS_NOT_ASKED; bytes, 0: not set */

@@ -23,8 +23,6 @@
 #include "conn/state.h"
 #include "conn/wake.h"
 #include "process/holder_count.h"
-#include "transport/options.h"
-#include "transport/tcp.h"
 
 enum {
     BUFFER = 65536,
@@ -86,58 +84,6 @@ static void prepare_process(void) {
     sigprocmask(SIG_SETMASK, &all, NULL);
     fs_system.prctl(PR_SET_NAME, "fastsock-bridge");
     if (fs_system.chdir("/") < 0) {} /* keeps no mount busy */
-}
-
-/* Makes a TCP connection within this process. Its first end gets the flags and options of `like`. Returns 0 or -errno. */
-static int tcp_pair(int like, int ends[2]) {
-    static const int options[][2] = {{SOL_SOCKET, SO_KEEPALIVE}, {SOL_SOCKET, SO_OOBINLINE}, {IPPROTO_TCP, TCP_NODELAY}};
-    static const int blobs[] = {SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO};
-    struct sockaddr_storage address;
-    struct sockaddr_in6 here, there; /* (the longer address of both families) */
-    socklen_t size = sizeof address, listening = sizeof address, n, m;
-    int listener = -1, one = 1;
-    ends[0] = ends[1] = -1;
-    if (fs_system.getsockname(like, (struct sockaddr *)&address, &size) < 0) return -errno;
-    if (address.ss_family == AF_INET) ((struct sockaddr_in *)&address)->sin_port = 0;
-    else ((struct sockaddr_in6 *)&address)->sin6_port = 0;
-    listener = fs_system.socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ends[0] = fs_system.socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (listener < 0 || ends[0] < 0) goto failed;
-    if (fs_system.bind(listener, (struct sockaddr *)&address, size) < 0) goto failed;
-    if (fs_system.listen(listener, 1) < 0) goto failed;
-    if (fs_system.getsockname(listener, (struct sockaddr *)&address, &listening) < 0) goto failed;
-    if (fs_system.connect(ends[0], (struct sockaddr *)&address, listening) < 0) goto failed;
-    do { /* until the connection is our own, not another program's */
-        if (ends[1] >= 0) fs_system.close(ends[1]);
-        m = n = sizeof here;
-        ends[1] = fs_system.accept4(listener, (struct sockaddr *)&there, &m, SOCK_CLOEXEC);
-        if (ends[1] < 0 || fs_system.getsockname(ends[0], (struct sockaddr *)&here, &n) < 0) goto failed;
-    } while (n != m || memcmp(&here, &there, n) != 0);
-    fs_system.close(listener);
-    fs_system.setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    fs_system.setsockopt(ends[1], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one); /* for recv_to_mark */
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        int value = fs_option(like, options[i][0], options[i][1]);
-        fs_system.setsockopt(ends[0], options[i][0], options[i][1], &value, sizeof value);
-    }
-    for (size_t i = 0; i < sizeof blobs / sizeof *blobs; i++) {
-        char value[32];
-        n = sizeof value;
-        if (fs_system.getsockopt(like, SOL_SOCKET, blobs[i], value, &n) == 0)
-            fs_system.setsockopt(ends[0], SOL_SOCKET, blobs[i], value, n);
-    }
-    fs_system.fcntl(ends[0], F_SETFL, fs_system.fcntl(like, F_GETFL, 0));
-    struct f_owner_ex owner; /* who gets SIGURG and SIGIO */
-    if (fs_system.fcntl(like, F_GETOWN_EX, (long)&owner) == 0) fs_system.fcntl(ends[0], F_SETOWN_EX, (long)&owner);
-    fs_system.fcntl(ends[0], F_SETSIG, fs_system.fcntl(like, F_GETSIG, 0));
-    return 0;
-failed:;
-    int saved = errno;
-    if (listener >= 0) fs_system.close(listener);
-    if (ends[0] >= 0) fs_system.close(ends[0]);
-    if (ends[1] >= 0) fs_system.close(ends[1]);
-    ends[0] = ends[1] = -1;
-    return -saved;
 }
 
 /* ---- copying ----------------------------------------------------------------------------------------------- */
@@ -264,7 +210,7 @@ static void dissolve(struct fs_connection *c) {
     fs_unlock_recv(receiver);
     fs_publish_gone(c);
     if (fs_is_shared(c)) {
-        fs_reset_connection(fs_fd(c));
+        c->stream->reset(fs_fd(c));
         fs_wake_local(c);
     } else {
         fs_set_linger_zero(fs_fd(c));
@@ -285,7 +231,7 @@ static void copy_both_ways(struct fs_connection *c, struct fs_unread_data *unrea
             progress = fill(&inward, part, far);
             if (!progress && !fs_is_transient((int)-part)) {
                 fs_set_linger_zero(far);
-                if (part == FS_VIOLATED) fs_reset_connection(fs_fd(c));
+                if (part == FS_VIOLATED) c->stream->reset(fs_fd(c));
                 return;
             }
         }
@@ -399,7 +345,7 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallba
     int ends[2];
     *near = -1;
     char *buffers = fs_system.malloc(2 * BUFFER);
-    int64_t pid = buffers ? tcp_pair(fs_fd(c), ends) : -ENOMEM;
+    int64_t pid = buffers ? c->stream->make_pair(fs_fd(c), ends) : -ENOMEM;
     if (pid == 0) {
         /* Until the fallback is done nobody else receives, and the bridge waits: a thread that received beside it would get bytes from
          * behind those that the bridge has taken. */
@@ -434,7 +380,7 @@ int fs_swap_to_bridge(struct fs_connection *c, int near, struct fs_shared_side *
                (errno == EINTR || errno == EBUSY)) {}
         if (replaced < 0) { /* for example a number beyond the limit by now (setrlimit): it is still the bridge's socket */
             int failed = -errno;
-            fs_reset_connection(numbers[i]);
+            c->stream->reset(numbers[i]);
             fs_break_connection(c, "a descriptor of the connection could not be replaced");
             fs_unlock_side(locks);
             return failed;

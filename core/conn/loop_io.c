@@ -26,7 +26,7 @@ int64_t fs_account_read(struct fs_connection *c, uint64_t count, uint64_t *behin
         uint64_t left = switch_at - 1 - fs_load_relaxed(&receiver->kernel_taken);
         if (switch_at && left > (uint64_t)1 << 62) c->ring.violation = "switch offset in the past";
         data = switch_at ? FS_MIN(left, count) : count;
-        fs_count(&receiver->kernel_taken, data);
+        if (c->stream->counts_bytes) fs_count(&receiver->kernel_taken, data);
     }
     *behind = count - data;
     if (*behind) {

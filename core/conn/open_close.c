@@ -15,7 +15,6 @@
 #include "process/fork_shared_slab.h"
 #include "process/conn_table.h"
 #include "ring/doorbell.h"
-#include "transport/tcp.h"
 
 /* ---- the beginning ------------------------------------------------------------------------------------------- */
 
@@ -24,6 +23,7 @@ int fs_conn_open(struct fs_connection *c, int fd, uint64_t inode, int place) {
     memset(c, 0, life); /* `life` keeps its value until the rest is complete: fs_note_not_open */
     memset((char *)c + behind, 0, sizeof *c - behind);
     fs_store_relaxed(&c->fd, (uint32_t)fd);
+    c->stream = &fs_tcp_stream;
     c->place = place;
     c->inode = inode;
     fs_store_relaxed(&c->number, (uint32_t)fd);
@@ -79,7 +79,7 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
             fs_post_fin(&c->ring, sender, FS_FIN); /* also before the switch */
             fs_notify_receiver(c, sender, fs_peer_doorbell(&c->ring) & (FS_ASLEEP | FS_SET_ASLEEP));
         }
-        if (fs_load_relaxed(&c->is.shut_receiving) && fs_load_relaxed(&c->is.shut_sending)) {
+        if (fs_load_relaxed(&c->is.shut_receiving) && (fs_load_relaxed(&c->is.shut_sending) || !c->stream->resets)) {
             fs_publish_shut(c);
             fs_wake_peer_all(c);
         }
@@ -91,7 +91,7 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
 /* How this end's stream ends by its close. A connection that the kernel has ended sends no FIN: its peer gets the kernel's error, behind the
  * bytes that came before. */
 static uint64_t end_by_close(struct fs_connection *c, int unread) {
-    return unread || fs_has_linger_zero(fs_fd(c)) || fs_liveness(c) == FS_OVER ? FS_RESET : FS_FIN;
+    return unread || (c->stream->resets && fs_has_linger_zero(fs_fd(c))) || fs_liveness(c) == FS_OVER ? FS_RESET : FS_FIN;
 }
 
 /* The holder that answered the peer's requests before does so again. Requests made here meanwhile are repeated or checked for. */
@@ -119,7 +119,7 @@ void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
         fs_publish_gone(c);
         int unread = fs_has_unread(c, locks.receiver);
         if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, end_by_close(c, unread));
-        if (unread) fs_set_linger_zero(fs_fd(c));
+        if (unread && c->stream->resets) fs_set_linger_zero(fs_fd(c));
         else if (fs_receives_on_ring(c)) fs_set_fin_taken(locks.receiver, FS_END_REPORTED);
         /* (Who waits for a fallback sleeps without saying so.) */
         uint32_t asleep = fs_moved(c) & (FS_SENDING_BACK | FS_RECEIVING_BACK) ? FS_WAKE_ALL

@@ -3,7 +3,6 @@
  * Responsible for: SO_RCVTIMEO and SO_SNDTIMEO; the result of a call that has done a
  * part. Never: waits, receives or sends. */
 #include "conn/state.h"
-#include "transport/tcp.h"
 
 int64_t fs_timeout_option(struct fs_connection *c, int what) {
     fs_word64 *known = what == FS_RECEIVE ? &c->receive_timeout : &c->send_timeout;

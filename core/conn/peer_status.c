@@ -15,21 +15,13 @@
 #include "conn/peer_status.h"
 
 #include "conn/state.h"
-#include "transport/tcp.h"
 #include "ring/doorbell.h"
 
 /* ---- the state of the kernel connection ------------------------------------------------------------------------- */
 
-/* Returns true if the peer's FIN has come, of a connection that is not over. */
-static int has_fin_come(char state) {
-    return state == FS_TCP_CLOSE_WAIT || state == FS_TCP_LAST_ACK || state == FS_TCP_CLOSING || state == FS_TCP_TIME_WAIT;
-}
-
 enum fs_liveness fs_liveness(struct fs_connection *c) {
-    uint64_t sent, received;
-    char state;
-    if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &received) || state == FS_TCP_CLOSE) return FS_OVER;
-    return has_fin_come(state) ? FS_STREAM_ENDED : FS_ALIVE;
+    int shut = fs_load_relaxed(&c->is.shut_receiving) ? FS_SHUT_RECEIVING : 0;
+    return c->stream->liveness(fs_fd(c), fs_load_relaxed(&c->is.shut_sending) ? shut | FS_SHUT_SENDING : shut);
 }
 
 int fs_watch_kernel(struct fs_connection *c, uint32_t events) {
@@ -47,20 +39,8 @@ int64_t fs_peek_kernel(struct fs_connection *c, void *into, size_t room, int fla
     return got >= 0 ? got : -errno;
 }
 
-/* The kernel counts the peer's FIN as a byte received. It no longer says how a connection ended that is over: without a reset a FIN has come,
- * unless the reset was reported already, and the bytes not waiting are just those that this side has taken. */
 int fs_kernel_position(struct fs_connection *c, uint64_t *taken) {
-    uint64_t sent, before, after;
-    int waiting;
-    char state;
-    do {
-        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &before) || fs_system.ioctl(fs_fd(c), FIONREAD, &waiting) < 0) return 0;
-        if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &after)) return 0;
-    } while (before != after); /* until nothing came between the two counts */
-    *taken = after - (uint64_t)waiting;
-    if (state == FS_TCP_CLOSE && fs_poll_events_now(fs_fd(c), 0) & POLLERR) return 0;
-    if (has_fin_come(state) || (state == FS_TCP_CLOSE && *taken > fs_load_relaxed(&fs_own(c)->receiver.kernel_taken))) *taken -= 1;
-    return 1;
+    return c->stream->find_position(fs_fd(c), fs_load_relaxed(&fs_own(c)->receiver.kernel_taken), taken);
 }
 
 int fs_peer_ended(struct fs_connection *c) { return fs_liveness(c) != FS_ALIVE; }
@@ -85,7 +65,9 @@ int fs_eof_is_hidden(struct fs_connection *c) {
 /* The kernel connection has ended. TCP resets a connection when a process dies with bytes unread; here the bytes lay in the ring, where
  * the kernel did not see them. Returns -ECONNRESET once, then 0. */
 static int64_t error_at_death(struct fs_connection *c) {
-    if (fs_load_relaxed(&c->is.death_told) || fs_has_descriptor(&c->ring) || !fs_left_unread(&c->ring)) return 0;
+    if (fs_load_relaxed(&c->is.death_told) || fs_has_descriptor(&c->ring)) return 0;
+    int closed_unread = !c->stream->resets && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_RESET; /* of which its kernel did not see a byte */
+    if (!fs_left_unread(&c->ring) && !closed_unread) return 0;
     fs_note_death_told(c);
     return -ECONNRESET;
 }
@@ -94,6 +76,7 @@ static int64_t error_at_death(struct fs_connection *c) {
  * they cause is reported once, and before our own end is: -ECONNRESET, or -EPIPE if the peer had ended its stream before. */
 int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_is_broken(c) || fs_load_relaxed(&c->is.death_told)) return -EPIPE;
+    if (!c->stream->resets) return 0;
     if (!fs_peer_is_gone(c) || !fs_peer_has_unread(&c->ring) || fs_moved(c) & FS_SENDING_BACK) return 0;
     if ((fs_load_sc(&c->ring.tx->doorbell) & (FS_SHUT | FS_GONE)) == FS_SHUT)
         return 0; /* the peer has shut both its directions, and may live: its kernel answers */
@@ -127,9 +110,8 @@ int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result) {
 
 /* Returns true if this side has sent something through the kernel behind the switch: it may have drawn the reset itself. */
 static int may_have_drawn(struct fs_connection *c) {
-    uint64_t sent, received, switch_at = fs_load_sc(&c->ring.tx->switch_at);
-    char state;
-    return !switch_at || !fs_tcp_bytes(fs_fd(c), &state, &sent, &received) || sent > switch_at - 1;
+    uint64_t switch_at = fs_load_sc(&c->ring.tx->switch_at);
+    return !switch_at || c->stream->has_sent_behind(fs_fd(c), switch_at - 1);
 }
 
 /* Behind the peer's FIN a receive returns 0 whatever comes, on kernel TCP too. So an error shows that the connection was over before the

@@ -4,12 +4,6 @@
 
 #include "conn/connection.h"
 
-enum fs_liveness {
-    FS_ALIVE = 0,
-    FS_STREAM_ENDED = 1, /* the kernel's stream from the peer has ended */
-    FS_OVER = 2,         /* the connection has ended */
-};
-
 /* Returns the state of the kernel connection. One system call. (POLLRDHUP would also report our own SHUT_RD.) */
 enum fs_liveness fs_liveness(struct fs_connection *c);
 

@@ -11,7 +11,6 @@
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "conn/wake.h"
-#include "transport/tcp.h"
 
 enum { DISCARDED = 65536 }; /* bytes of a kernel's queue that are discarded at a time */
 
@@ -24,6 +23,7 @@ __attribute__((noinline)) static int64_t try_recv_nothing(struct fs_connection *
 
 int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final) {
     if (room == 0) return try_recv_nothing(c, flags, final);
+    if (!c->stream->truncates) flags &= ~MSG_TRUNC;
     struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
     if (!receiver) return -EAGAIN; /* a stopped process has the lock: the caller handles signals, and tries again */
     /* Damage by a dead holder cannot always be repaired. */
@@ -142,10 +142,9 @@ int fs_switch_reached(struct fs_connection *c) {
 }
 
 int fs_kernel_part_came(struct fs_connection *c) {
-    uint64_t sent, received, switch_at = fs_load_sc(&c->ring.rx->switch_at);
-    char state;
+    uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);
     if (fs_receives_on_ring(c)) return 1;
-    return switch_at && fs_tcp_bytes(fs_fd(c), &state, &sent, &received) && received >= switch_at - 1;
+    return switch_at && c->stream->has_received(fs_fd(c), switch_at - 1);
 }
 
 /* The last byte of the kernel's part has been taken. Other waiting threads have found nothing readable in the ring until now, and the
@@ -202,7 +201,7 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
         got = fs_system.recv(fs_fd(c), into, FS_MIN(room, FS_MIN((uint64_t)queued, left)), flags | MSG_DONTWAIT);
         if (got < 0) return -errno;
         if (!(flags & MSG_PEEK)) {
-            fs_count(&receiver->kernel_taken, (uint64_t)got);
+            if (c->stream->counts_bytes) fs_count(&receiver->kernel_taken, (uint64_t)got);
             if (switch_at && (uint64_t)got == left) wake_for_switch(c);
         }
         if (switch_at && (uint64_t)got == left && room > left) {

@@ -23,11 +23,10 @@
 #include "conn/state.h"
 #include "conn/wake.h"
 #include "ring/ring_recovery.h"
-#include "transport/tcp.h"
 
 static void dissolve(struct fs_connection *c) {
     fs_note_lost(c);
-    fs_reset_connection(fs_fd(c));
+    c->stream->reset(fs_fd(c));
     fs_wake_local(c);
 }
 

@@ -10,7 +10,6 @@
 #include "conn/peer_status.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
-#include "transport/tcp.h"
 
 #define CHECK_INTERVAL ((int64_t)1000000) /* ns between checks of the kernel connection while the peer acknowledges nothing */
 
@@ -37,7 +36,7 @@ static inline __attribute__((always_inline)) int64_t post_and_notify(struct fs_c
 int fs_probe_peer(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_check_peer_lost(c)) return 1;
     /* (This kernel's tables are those of this network namespace: they have no socket of one elsewhere, dead or alive.) */
-    enum fs_peer_state state = fs_far_of(c) ? FS_PEER_UNKNOWN : fs_peer_socket_state(fs_fd(c));
+    enum fs_peer_state state = fs_far_of(c) ? FS_PEER_UNKNOWN : c->stream->peer_state(fs_fd(c));
     /* (With bytes unread its end is a reset, as on kernel TCP. The kernel of a peer that died has no room that we have not left it.) */
     if (state == FS_PEER_CLOSED && fs_peer_has_unread(&c->ring)) fs_draw_reset(c, sender);
     if (state == FS_PEER_CLOSED) fs_note_lost(c);
@@ -115,11 +114,11 @@ static inline __attribute__((always_inline)) int64_t try_send(struct fs_connecti
     if (fs_eof_inconclusive(c)) check_half_closed(c, sender);
     uint32_t doorbell = fs_load_relaxed(&c->ring.tx->doorbell);
     if ((doorbell & (FS_SHUT | FS_GONE)) == FS_SHUT && fs_sends_on_ring(c) && !fs_peer_is_lost(c) && !sender->fin_sent) {
-        if (!fs_has_credit(&c->ring, sender)) {
+        if (c->stream->resets && !fs_has_credit(&c->ring, sender)) {
             fs_unlock_send(sender);
             return length ? -EAGAIN : 0;
         }
-        fs_note_lost(c); /* there is room, and bytes sent now draw a reset */
+        fs_note_lost(c); /* there is room, and bytes sent now draw a reset; or the kernel refuses them */
     }
     if (!fs_sends_on_ring(c) || fs_peer_is_lost(c) || sender->fin_sent || fs_is_broken(c) || fs_moved(c) & FS_SENDING_BACK ||
         doorbell & FS_GONE) {
@@ -166,11 +165,8 @@ void fs_publish_cpu(struct fs_connection *c) {
 }
 
 void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender) {
-    uint64_t sent, received;
-    char state;
-    if (!fs_tcp_bytes(fs_fd(c), &state, &sent, &received)) return;
-    if (state != FS_TCP_ESTABLISHED && state != FS_TCP_CLOSE_WAIT)
-        return; /* our stream has ended, or the connection: a FIN counts as a byte sent */
+    uint64_t sent;
+    if (!c->stream->count_sent(fs_fd(c), &sent)) return;
     /* SYNC: switch - pairs with fs_recv_kernel. */
     fs_store_sc(&c->ring.tx->switch_at, sent + 1);
     fs_change_sending(c, sender, FS_EV_SEND_SWITCHED);

@@ -16,7 +16,6 @@
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "conn/wake.h"
-#include "transport/tcp.h"
 #include "events/futex.h"
 
 /* Intervals in nanoseconds: */
@@ -48,7 +47,7 @@ int fs_peer_is_local(struct fs_connection *c) {
     uint32_t where = fs_load_relaxed(&c->locality); /* two threads that ask get the same answer */
     if (where == FS_LOCALITY_UNKNOWN) {
         int length = fs_endpoint_address(fs_fd(c), 1, there, &port);
-        where = (length == 4 && there[0] == 127) || (length > 0 && fs_endpoint_address(fs_fd(c), 0, here, &port) == length &&
+        where = !length || (length == 4 && there[0] == 127) || (length > 0 && fs_endpoint_address(fs_fd(c), 0, here, &port) == length &&
                                                      memcmp(here, there, (size_t)length) == 0)
                     ? FS_HERE
                     : FS_ELSEWHERE;

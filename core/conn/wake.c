@@ -66,7 +66,7 @@ void fs_notify_receiver(struct fs_connection *c, struct fs_sender *sender, uint3
 
 void fs_draw_reset(struct fs_connection *c, struct fs_sender *sender) {
     fs_note_lost(c);
-    if (!sender->reset_drawn) fs_send_kernel(c, "", 1, MSG_NOSIGNAL);
+    if (!sender->reset_drawn && c->stream->resets) fs_send_kernel(c, "", 1, MSG_NOSIGNAL);
     sender->reset_drawn = 1;
 }
 

@@ -57,16 +57,16 @@ static void drop_descriptors(const struct hello_message *it) {
     }
 }
 
-/* Identifies the descriptors: compares the addresses of the TCP socket, and asks for the seals of the memfd. */
-static void examine(struct hello_message *it, const struct fs_tcp_identity *tcp) {
-    it->proven = it->count > 0 && fs_is_other_end(tcp, it->with.fds[it->count - 1]);
+/* Identifies the descriptors: compares the ends of the socket, and asks for the seals of the memfd. */
+static void examine(struct hello_message *it, const struct fs_stream_identity *ends) {
+    it->proven = it->count > 0 && ends->kind->is_other_end(ends, it->with.fds[it->count - 1]);
     it->sealed = it->count == DESCRIPTORS + it->is_far && fs_is_sealed(it->with.fds[0]);
     it->has_way = it->is_far && it->proven && it->shown && it->count > 1 && fs_is_way(it->with.fds[it->count - 2]);
     if (it->has_way) it->own_way = fs_make_way(fs_control_fds.token);
 }
 
 /* Receives the messages of a proof, and what comes behind them. */
-static void receive_far(int fd, struct hello_message *it, struct fs_address_proof *proof, const struct fs_tcp_identity *tcp) {
+static void receive_far(int fd, struct hello_message *it, struct fs_address_proof *proof, const struct fs_stream_identity *tcp) {
     it->own_way = -1;
     it->key = fs_process_key(fd);
     for (;;) {
@@ -260,22 +260,22 @@ int fs_accept_hello(uint64_t handle) {
     while (is_waiting(m, handle) && generation == fs_control_thread_generation() && (visit = accept_peer(m)) == ACCEPTED) {
         /* Only this thread has the socket now: a thread that withdraws the name does not see it, and nobody else listens. */
         int control = m->control;
-        struct fs_tcp_identity tcp = m->tcp;
+        struct fs_stream_identity ends = m->ends;
         struct fs_address_proof proof = m->proof;
         m->control = m->proof.udp = -1;
         it.trusted = m->trusted;
         it.process = m->who.pid;
         it.is_far = m->file != 0;
-        if (it.is_far) tcp.network = fs_netns_cookie(control);
-        it.shown = it.is_far && fs_was_proven(FS_PROOF_PUBLISHER, &tcp, tcp.network);
+        if (it.is_far) ends.network = fs_netns_cookie(control);
+        it.shown = it.is_far && fs_was_proven(FS_PROOF_PUBLISHER, &ends, ends.network);
         fs_control_unlock();
-        if (it.is_far) receive_far(control, &it, &proof, &tcp);
+        if (it.is_far) receive_far(control, &it, &proof, &ends);
         else receive_hello(control, &it);
         int silent = it.size == -EAGAIN;
-        if (!silent) examine(&it, &tcp);
+        if (!silent) examine(&it, &ends);
         fs_control_lock();
         if (generation != fs_control_thread_generation()) break; /* the program may use the numbers by now */
-        if (it.is_far && it.shown) fs_note_proven(FS_PROOF_PUBLISHER, &tcp, tcp.network);
+        if (it.is_far && it.shown) fs_note_proven(FS_PROOF_PUBLISHER, &ends, ends.network);
         if (is_waiting(m, handle)) {
             m->control = control;
             m->proof = proof;

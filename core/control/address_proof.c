@@ -47,7 +47,7 @@ static int say(int control, uint32_t port, const unsigned char *nonce) {
     return fs_system.send(control, &said, sizeof said, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-int fs_proof_begin(struct fs_address_proof *proof, int control, const struct fs_tcp_identity *ends) {
+int fs_proof_begin(struct fs_address_proof *proof, int control, const struct fs_stream_identity *ends) {
     struct sockaddr_storage at;
     socklen_t size = fill(&at, ends->here.address, 0);
     *proof = (struct fs_address_proof){.udp = -1, .space = fs_netns_cookie(control)};
@@ -70,7 +70,7 @@ static void end_if_proven(struct fs_address_proof *proof) {
     proof->udp = -1;
 }
 
-int fs_proof_hear(struct fs_address_proof *proof, const struct fs_tcp_identity *ends, enum fs_proof_role role, const void *message, size_t size) {
+int fs_proof_hear(struct fs_address_proof *proof, const struct fs_stream_identity *ends, enum fs_proof_role role, const void *message, size_t size) {
     struct fs_proof_msg said;
     struct sockaddr_storage there;
     if (size != sizeof said) return 0;
@@ -89,7 +89,7 @@ int fs_proof_hear(struct fs_address_proof *proof, const struct fs_tcp_identity *
     return 1;
 }
 
-void fs_proof_look(struct fs_address_proof *proof, int control, const struct fs_tcp_identity *ends, enum fs_proof_role role) {
+void fs_proof_look(struct fs_address_proof *proof, int control, const struct fs_stream_identity *ends, enum fs_proof_role role) {
     struct fs_proof_datagram came;
     struct sockaddr_storage from;
     struct iovec iov = {&came, sizeof came};
@@ -117,7 +117,7 @@ static struct proven {
     int64_t until;
 } proven[2][KEPT];
 
-static struct proven *find(enum fs_proof_role role, const struct fs_tcp_identity *ends, uint64_t who) {
+static struct proven *find(enum fs_proof_role role, const struct fs_stream_identity *ends, uint64_t who) {
     for (int i = 0; who && i < KEPT; i++) {
         struct proven *it = &proven[role][i];
         if (it->who == who && memcmp(it->here, ends->here.address, 16) == 0 && memcmp(it->there, ends->there.address, 16) == 0) return it;
@@ -125,12 +125,12 @@ static struct proven *find(enum fs_proof_role role, const struct fs_tcp_identity
     return NULL;
 }
 
-int fs_was_proven(enum fs_proof_role role, const struct fs_tcp_identity *ends, uint64_t who) {
+int fs_was_proven(enum fs_proof_role role, const struct fs_stream_identity *ends, uint64_t who) {
     struct proven *it = find(role, ends, who);
     return it && fs_now() < it->until;
 }
 
-void fs_note_proven(enum fs_proof_role role, const struct fs_tcp_identity *ends, uint64_t who) {
+void fs_note_proven(enum fs_proof_role role, const struct fs_stream_identity *ends, uint64_t who) {
     static uint32_t next[2];
     struct proven *it = find(role, ends, who);
     if (!who) return;

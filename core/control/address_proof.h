@@ -18,7 +18,7 @@
 #ifndef FASTSOCK_ADDRESS_PROOF_H
 #define FASTSOCK_ADDRESS_PROOF_H
 
-#include "control/tcp_identity.h"
+#include "transport/stream.h"
 #include "wire/proof_msg.h"
 
 struct fs_address_proof {
@@ -31,21 +31,21 @@ struct fs_address_proof {
 static inline int fs_is_proven(const struct fs_address_proof *proof) { return proof->answered && proof->proven; }
 
 /* Begins at one end of `control`. Returns 0 or -errno. Never blocks, as the next ones. */
-int fs_proof_begin(struct fs_address_proof *proof, int control, const struct fs_tcp_identity *ends);
+int fs_proof_begin(struct fs_address_proof *proof, int control, const struct fs_stream_identity *ends);
 
 /* Returns true if a message that came by the unix connection is one of the proof's, and acts on it. */
-int fs_proof_hear(struct fs_address_proof *proof, const struct fs_tcp_identity *ends, enum fs_proof_role role, const void *message, size_t size);
+int fs_proof_hear(struct fs_address_proof *proof, const struct fs_stream_identity *ends, enum fs_proof_role role, const void *message, size_t size);
 
 /* Looks for the peer's nonce, and sends it back by the unix connection. */
-void fs_proof_look(struct fs_address_proof *proof, int control, const struct fs_tcp_identity *ends, enum fs_proof_role role);
+void fs_proof_look(struct fs_address_proof *proof, int control, const struct fs_stream_identity *ends, enum fs_proof_role role);
 
 void fs_proof_end(struct fs_address_proof *proof); /* nothing is proven */
 
 /* What was proven holds for a while, for other connections between the same addresses. `who`: the publisher knows the seeker by the cookie of
  * its namespace, the seeker the publisher by the key of its process (far_peer.h); 0: nobody. A seeker needs the host lock, a publisher the
  * table lock. */
-void fs_note_proven(enum fs_proof_role role, const struct fs_tcp_identity *ends, uint64_t who);
-int fs_was_proven(enum fs_proof_role role, const struct fs_tcp_identity *ends, uint64_t who);
+void fs_note_proven(enum fs_proof_role role, const struct fs_stream_identity *ends, uint64_t who);
+int fs_was_proven(enum fs_proof_role role, const struct fs_stream_identity *ends, uint64_t who);
 void fs_forget_proven(enum fs_proof_role role, uint64_t who);
 
 #endif

@@ -12,15 +12,15 @@
 
 #include "control/control_state.h"
 #include "control/region_mmap.h"
-#include "transport/tcp.h"
+#include "transport/stream.h"
 
-_Static_assert(sizeof(struct fs_tcp_endpoint) == sizeof((struct fs_cell *)NULL)->seeker, "an end as the cell has it");
+_Static_assert(sizeof(struct fs_stream_endpoint) == sizeof((struct fs_cell *)NULL)->seeker, "an end as the cell has it");
 
 static struct fs_cell *cell_of(void *memory) { return &((struct fs_region *)memory)->cell; }
 
 static int is_posted(uint64_t state) { return state & 1; }
 
-int fs_cell_post(void *memory, int fd, const struct fs_tcp_identity *ends) {
+int fs_cell_post(void *memory, int fd, const struct fs_stream_identity *ends) {
     struct fs_cell *cell = cell_of(memory);
     cell->cookie = fs_cookie(fd);
     if (!cell->cookie) return 0;
@@ -37,7 +37,7 @@ static int change(struct fs_cell *cell, uint64_t posted) { return is_posted(post
 int fs_cell_withdraw(void *memory) { return change(cell_of(memory), fs_load_relaxed(&cell_of(memory)->state)); }
 
 /* Returns true if a parked region is offered for a connection; sets the state and cookie of its cell. */
-static int is_for(const struct fs_tcp_identity *ends, const struct fs_cached_region *parked, uint64_t *state, uint64_t *cookie) {
+static int is_for(const struct fs_stream_identity *ends, const struct fs_cached_region *parked, uint64_t *state, uint64_t *cookie) {
     if (!parked->memory) return 0;
     struct fs_cell *cell = cell_of(parked->memory);
     /* SYNC: posted - pairs with fs_cell_post. */
@@ -47,9 +47,9 @@ static int is_for(const struct fs_tcp_identity *ends, const struct fs_cached_reg
     return memcmp(cell->seeker, &ends->there, sizeof cell->seeker) == 0 && memcmp(cell->publisher, &ends->here, sizeof cell->publisher) == 0;
 }
 
-static int is_proven(int fd, uint64_t cookie) {
+static int is_proven(int fd, const struct fs_stream_identity *ends, uint64_t cookie) {
     struct fs_peer_socket peer;
-    return cookie && fs_find_peer_socket(fd, fs_diag_socket(), &peer) && peer.user == geteuid() && peer.cookie == cookie;
+    return cookie && ends->kind->find_peer(fd, fs_diag_socket(), &peer) && peer.user == geteuid() && peer.cookie == cookie;
 }
 
 /* Takes a parked region if its cell has not changed. Needs the table lock. */
@@ -63,7 +63,7 @@ static int take(struct fs_cached_region *parked, uint64_t state, struct fs_accep
     return 1;
 }
 
-int fs_cell_take(int fd, const struct fs_tcp_identity *ends, struct fs_accepted_region *came) {
+int fs_cell_take(int fd, const struct fs_stream_identity *ends, struct fs_accepted_region *came) {
     struct fs_cached_region *all = fs_control_state.parked;
     uint64_t state = 0, cookie = 0;
     int found = 0, taken;
@@ -71,7 +71,7 @@ int fs_cell_take(int fd, const struct fs_tcp_identity *ends, struct fs_accepted_
     while (found < FS_CACHED_REGIONS && !is_for(ends, &all[found], &state, &cookie)) found++;
     void *memory = found < FS_CACHED_REGIONS ? all[found].memory : NULL;
     fs_control_unlock();
-    if (!memory || !is_proven(fd, cookie)) return 0;
+    if (!memory || !is_proven(fd, ends, cookie)) return 0;
     fs_control_lock_hosted();
     taken = all[found].memory == memory && take(&all[found], state, came);
     fs_control_unlock();

@@ -7,7 +7,7 @@
 
 #include "control/accepted_region.h"
 #include "control/address_proof.h"
-#include "control/tcp_identity.h"
+#include "transport/stream.h"
 #include "conn/connection.h"
 #include "wire/control_msg.h"
 
@@ -30,7 +30,7 @@ struct fs_listing {
     uint64_t file;              /* the name's in the folder (rendezvous_dir.h); 0: it is abstract */
     struct fs_address_proof proof; /* of the peer at `control` */
     int kept;                   /* `control` is in the reserved range, and watched */
-    struct fs_tcp_identity tcp; /* the connection, whose other end the peer must prove to have */
+    struct fs_stream_identity ends; /* of the connection, whose other end the peer must prove to have */
     int64_t expires;            /* monotonic ns */
     struct fs_accepted_region came;
 };

@@ -15,7 +15,7 @@
 #include "conn/state.h"
 #include "conn/side_lock.h"
 #include "events/liveness_watch.h"
-#include "transport/tcp.h"
+#include "transport/stream.h"
 
 #define KICK 0xffffffffu /* event of the thread's eventfd */
 #define REQUEST 0xfffffffeu  /* event of the control socket */

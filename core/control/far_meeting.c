@@ -23,7 +23,7 @@ static ssize_t receive(int control, void *into, size_t room, int *came) {
     return got;
 }
 
-int fs_meeting_begin(struct fs_far_meeting *meeting, int control, const struct fs_tcp_identity *ends) {
+int fs_meeting_begin(struct fs_far_meeting *meeting, int control, const struct fs_stream_identity *ends) {
     meeting->key = fs_process_key(control);
     if (fs_was_proven(FS_PROOF_SEEKER, ends, meeting->key)) return 1;
     int failed = fs_proof_begin(&meeting->proof, control, ends);
@@ -31,7 +31,7 @@ int fs_meeting_begin(struct fs_far_meeting *meeting, int control, const struct f
     return failed;
 }
 
-int fs_meeting_step(struct fs_far_meeting *meeting, int control, const struct fs_tcp_identity *ends) {
+int fs_meeting_step(struct fs_far_meeting *meeting, int control, const struct fs_stream_identity *ends) {
     struct fs_proof_msg said;
     int came;
     for (int i = 0; i < MESSAGES && !fs_is_proven(&meeting->proof); i++) {

@@ -18,10 +18,10 @@ void fs_meeting_init(struct fs_far_meeting *meeting);
 
 /* Somebody listens at the name, and `control` is connected: begins the proof, unless that process has proven the address before. Returns 1 if a
  * hello may be sent, 0 if not yet, or -errno. */
-int fs_meeting_begin(struct fs_far_meeting *meeting, int control, const struct fs_tcp_identity *ends);
+int fs_meeting_begin(struct fs_far_meeting *meeting, int control, const struct fs_stream_identity *ends);
 
 /* Goes on with the proof. */
-int fs_meeting_step(struct fs_far_meeting *meeting, int control, const struct fs_tcp_identity *ends);
+int fs_meeting_step(struct fs_far_meeting *meeting, int control, const struct fs_stream_identity *ends);
 
 /* Sends a hello with its descriptors: before the last one, the way to this process. Starts the control thread, which may unlock
  * the host lock. */

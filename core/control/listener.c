@@ -42,21 +42,21 @@ static int find_entry(void) {
     return published < size / 4 ? found : -1;
 }
 
-int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_atomic_ptr(fs_word32) *listing_state,
+int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_stream_identity *ends, fs_atomic_ptr(fs_word32) *listing_state,
                        uint64_t *handle) {
     struct fs_listing *listings = fs_control_state.listings;
-    struct fs_tcp_identity tcp;
+    struct fs_stream_identity of_connection = ends ? *ends : (struct fs_stream_identity){.kind = &fs_tcp_stream};
     int found, kick = 0;
     int failed = fs_control_thread_start();
     if (failed) return failed;
     if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* untrusted users occupy the thread that could send the next one away */
-    if (ends) tcp = *ends;
     fs_control_lock_hosted();
     found = find_entry();
     fs_control_unlock();
     if (found < 0) return FS_TOO_MANY_LISTINGS; /* (Checked before the sockets are made: with many waiting connections each comes here
                                                  * often.) */
-    if (!(ends ? fs_tcp_netns(fd, &tcp) : fs_identify_tcp(fd, &tcp))) return -ENOTCONN;
+    if (!ends && !of_connection.kind->identify(fd, &of_connection)) return -ENOTCONN;
+    if (!of_connection.kind->find_network(fd, &of_connection)) return -ENOTCONN;
     int listener = fs_named_socket(SOCK_SEQPACKET, name, length);
     if (listener < 0) return listener;
     fs_control_lock_hosted();
@@ -72,7 +72,7 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
         m->proof = (struct fs_address_proof){.udp = -1};
         m->listener = listener;
         m->control = -1;
-        m->tcp = tcp;
+        m->ends = of_connection;
         m->expires = fs_control_state.last_expires = fs_now() + (int64_t)VISIBLE_MS * 1000000;
         fs_control_watch(fs_control_fds.epoll, listener, (uint64_t)m->generation << 32 | (uint64_t)found);
         if (listing_state) *listing_state = &m->state;

@@ -11,16 +11,16 @@
 #include <stdint.h>
 
 #include "control/accepted_region.h"
-#include "control/tcp_identity.h"
+#include "transport/stream.h"
 
 #include "os/atomics.h"
 
 enum { FS_TOO_MANY_LISTINGS = -100002 }; /* of fs_listing_publish: try again later */
 
 /* Publishes an abstract unix name for the connection of `fd`, for a while, and sets `*handle`. `ends`: the connection's, if the caller
- * has them (fs_tcp_addresses), or NULL. `listing_state`: receives a pointer to the listing's state, as a hint; NULL: not needed. Returns
+ * has them (fs_stream_kind.identify), or NULL: of a TCP connection. `listing_state`: receives a pointer to the listing's state, as a hint; NULL: not needed. Returns
  * 0, -ENOTCONN, -EADDRINUSE if the name is taken, FS_TOO_MANY_LISTINGS, or as fs_reserve_fd or fs_control_thread_start. */
-int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_tcp_identity *ends, fs_atomic_ptr(fs_word32) *listing_state,
+int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_stream_identity *ends, fs_atomic_ptr(fs_word32) *listing_state,
                        uint64_t *handle);
 
 /* Returns the state of a published name. Unless it is FS_LISTING_WAITING, the name is published no longer and the hint is gone.

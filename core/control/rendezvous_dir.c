@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "control/tcp_identity.h"
+#include "transport/stream.h"
 #include "control/trust.h"
 #include "os/atomics.h"
 #include "os/syscalls.h"

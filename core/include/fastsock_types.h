@@ -186,6 +186,7 @@ struct fs_limits {
     const struct fs_port_range *ports_allowed, *ports_excluded;
     const struct fs_network *addresses_allowed, *addresses_excluded;
     int ports_allowed_count, ports_excluded_count, addresses_allowed_count, addresses_excluded_count;
+    int unix_streams; /* stream sockets of AF_UNIX may move, too */
 };
 
 enum { FS_SESSION_LENGTHS = 14 };

@@ -65,6 +65,7 @@ struct statx; /* (the C library declares it only with _GNU_SOURCE) */
     CALL(int, nanosleep, -1, (const struct timespec *time, struct timespec *rest), (time, rest)) \
     /* sockets */ \
     CALL(int, socket, -1, (int family, int type, int protocol), (family, type, protocol)) \
+    CALL(int, socketpair, -1, (int family, int type, int protocol, int ends[2]), (family, type, protocol, ends)) \
     CALL(int, bind, -1, (int fd, const struct sockaddr *to, socklen_t size), (fd, to, size)) \
     CALL(int, connect, -1, (int fd, const struct sockaddr *to, socklen_t size), (fd, to, size)) \
     CALL(int, listen, -1, (int fd, int backlog), (fd, backlog)) \

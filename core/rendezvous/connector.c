@@ -20,7 +20,6 @@
 #include "rendezvous/listing_name.h"
 #include "rendezvous/search.h"
 #include "process/holder_count.h"
-#include "transport/tcp.h"
 
 enum {
     ATTEMPTS = 4,         /* failed attempts before the search ends */
@@ -225,7 +224,7 @@ static int check_listing(struct fs_step *at) {
     if (state == FS_LISTING_FAILED) reset_violator(at, accepted.failure);
     else if (state == FS_LISTING_UNPROVEN) fs_search_stay_on_tcp(at, FS_REASON_UNPROVEN);
     else if (state == FS_LISTING_OTHER_VERSION) fs_search_stay_on_tcp(at, FS_REASON_VERSION);
-    else if (state == FS_LISTING_OTHER_USER && fs_find_peer_socket(fs_fd(at->c), -1, &peer) &&
+    else if (state == FS_LISTING_OTHER_USER && at->c->stream->find_peer(fs_fd(at->c), -1, &peer) &&
              (peer.user != geteuid() || !fs_admits(peer.user)))
         fs_search_stay_on_tcp(at, FS_REASON_UNTRUSTED);
     else fs_search_stay_on_tcp(at, FS_REASON_PEER);
@@ -246,11 +245,11 @@ static int search(struct fs_step *at) {
         path->next = fs_operations(path) + FORKED_PAUSE;
         return 0;
     }
-    if (!at->search->checked && fs_needs_kernel(fs_fd(at->c))) {
+    if (!at->search->checked && at->c->stream->needs_kernel(fs_fd(at->c))) {
         fs_search_stay_on_tcp(at, FS_REASON_OPTION);
         return 0;
     }
-    if (!at->search->checked && fs_is_corked(fs_fd(at->c))) { /* for this message: servers do so for each of their answers */
+    if (!at->search->checked && at->c->stream->is_corked(fs_fd(at->c))) { /* for this message: servers do so for each of their answers */
         fs_change_reason(path, at->c, FS_REASON_OPTION);
         path->next = fs_operations(path) + CORKED_PAUSE;
         return 0;
@@ -306,7 +305,7 @@ void fs_connector_step(struct fs_path *path, struct fs_connection *c, const stru
     }
 }
 
-int fs_connector_begin(struct fs_path *path, const char *name, int publishes, const struct fs_tcp_identity *ends) {
+int fs_connector_begin(struct fs_path *path, const char *name, int publishes, const struct fs_stream_identity *ends) {
     if (path->state != FS_STARTING) return 0;
     if (name && strlen(name) > FS_NAME_MAX) return -ENAMETOOLONG;
     struct fs_connector *s = fs_system.calloc(1, sizeof *s);

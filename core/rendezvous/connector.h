@@ -14,7 +14,7 @@
 /* Starts the search of the end that publishes `name`, or looks it up; the next step begins it. The state must be FS_STARTING: otherwise
  * another thread has decided, and nothing happens. `ends`: of the connection, and the name is made of them; a test gives a name instead.
  * Returns 0, -ENOMEM or -ENAMETOOLONG. */
-int fs_connector_begin(struct fs_path *path, const char *name, int publishes, const struct fs_tcp_identity *ends);
+int fs_connector_begin(struct fs_path *path, const char *name, int publishes, const struct fs_stream_identity *ends);
 
 /* Takes the next step of a connection that has one (fs_has_step). The caller is inside (fs_call_enter) and has called fs_conn_identify.
  * Does nothing in states that are the front end's, or while another thread takes a step. */

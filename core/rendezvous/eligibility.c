@@ -1,7 +1,6 @@
 /* The rules for a connection that is about to look for its peer.
  *
- * Responsible for: no connection looks for its peer if the settings or the
- * kernel's answers rule it out. Never: the steps of the search (connector.c). */
+ * Responsible for: no connection looks for its peer if the settings or the kernel's answers rule it out. Never: the steps of the search (connector.c). */
 #include "rendezvous/eligibility.h"
 
 #include <arpa/inet.h>
@@ -10,8 +9,7 @@
 #include "control/rendezvous_dir.h"
 #include "rendezvous/listing_name.h"
 #include "rendezvous/local_address.h"
-#include "transport/tcp.h"
-
+#include "transport/stream.h"
 
 static struct fs_limits limits;
 
@@ -19,14 +17,14 @@ void fs_set_limits(const struct fs_limits *given) { limits = *given; }
 
 /* ---- what the settings permit -------------------------------------------------------------------------------- */
 
-static int has_port(const struct fs_port_range *ranges, int count, const struct fs_tcp_endpoint *end) {
+static int has_port(const struct fs_port_range *ranges, int count, const struct fs_stream_endpoint *end) {
     uint16_t port = ntohs(end->port);
     for (int i = 0; i < count; i++)
         if (ranges[i].first <= port && port <= ranges[i].last) return 1;
     return 0;
 }
 
-static int has_address(const struct fs_network *networks, int count, const struct fs_tcp_endpoint *end) {
+static int has_address(const struct fs_network *networks, int count, const struct fs_stream_endpoint *end) {
     for (int i = 0; i < count; i++) {
         int whole = networks[i].bits / 8, rest = networks[i].bits % 8;
         if (memcmp(networks[i].address, end->address, (size_t)whole) != 0) continue;
@@ -35,9 +33,9 @@ static int has_address(const struct fs_network *networks, int count, const struc
     return 0;
 }
 
-int fs_permits(const struct fs_tcp_identity *ends) {
+int fs_permits(const struct fs_stream_identity *ends) {
     const struct fs_limits *l = &limits;
-    const struct fs_tcp_endpoint *a = &ends->here, *b = &ends->there;
+    const struct fs_stream_endpoint *a = &ends->here, *b = &ends->there;
     int ports = l->ports_allowed_count, networks = l->addresses_allowed_count;
     if (ports && !has_port(l->ports_allowed, ports, a) && !has_port(l->ports_allowed, ports, b)) return 0;
     if (networks && !has_address(l->addresses_allowed, networks, a) && !has_address(l->addresses_allowed, networks, b)) return 0;
@@ -48,20 +46,30 @@ int fs_permits(const struct fs_tcp_identity *ends) {
 
 /* ---- starting a search ----------------------------------------------------------------------------------------- */
 
+void fs_find_stream_kind(struct fs_connection *c) {
+    if (limits.unix_streams) c->stream = fs_stream_kind_of(fs_fd(c));
+}
+
 enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connection *c, int *failed) {
-    struct fs_tcp_identity ends;
+    struct fs_stream_identity ends;
     enum fs_reason reason = FS_REASON_NONE;
     int publishes = 0;
     *failed = 0;
+    int known = c->stream->identify(fs_fd(c), &ends);
+    if (known == -EAGAIN) { /* (from its process come no operations either) */
+        path->next = 2 * fs_operations(path) + 1;
+        return FS_STEP_PENDING;
+    }
     if (!fs_path_event(path, FS_PATH_START)) return FS_STEP_PENDING;
-    if (!fs_tcp_addresses(fs_fd(c), &ends)) {
+    if (!known) {
         reason = FS_REASON_PEER; /* it is reset already */
     } else {
-        int local = fs_is_local_address(ends.there.address);
+        int local = !ends.kind->has_addresses || fs_is_local_address(ends.there.address);
         fs_store_relaxed(&c->locality, local ? FS_HERE : FS_ELSEWHERE);
         publishes = fs_publishes(&ends);
         if (!local && !fs_rendezvous_dir()) reason = FS_REASON_REMOTE;
-        else if (!fs_permits(&ends) || publishes < 0) reason = FS_REASON_EXCLUDED;
+        else if ((ends.kind->has_addresses && !fs_permits(&ends)) || publishes < 0) reason = FS_REASON_EXCLUDED;
+        else if (!ends.kind->has_own_user(fs_fd(c))) reason = FS_REASON_UNTRUSTED;
     }
     if (reason == FS_REASON_NONE) {
         *failed = fs_connector_begin(path, NULL, publishes, &ends);

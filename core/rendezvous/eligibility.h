@@ -2,11 +2,14 @@
 #ifndef FASTSOCK_ELIGIBILITY_H
 #define FASTSOCK_ELIGIBILITY_H
 
-#include "control/tcp_identity.h"
+#include "transport/stream.h"
 #include "rendezvous/connector.h"
 
 /* Returns true if a connection with these two ends may move. */
-int fs_permits(const struct fs_tcp_identity *ends);
+int fs_permits(const struct fs_stream_identity *ends);
+
+/* Finds out of which kind the kernel's stream is, where connections of more than one may move. */
+void fs_find_stream_kind(struct fs_connection *c);
 
 /* A connection has made enough operations (FS_FEW_OPERATIONS). Begins its search, or decides that it stays on kernel TCP. Returns
  * FS_STEP_TCP; or FS_STEP_PENDING, also while another thread decides. `*failed` is -errno if resources were missing, else 0. */

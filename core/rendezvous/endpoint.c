@@ -14,7 +14,6 @@
 #include "os/fd_reserve.h"
 #include "process/holder_count.h"
 #include "process/fork_shared_slab.h"
-#include "transport/tcp.h"
 
 int fs_close_last_fd(struct fs_connection *c, int fd) {
     if (fs_note_ended_alone(c)) return 1;
@@ -33,7 +32,7 @@ int fs_close_last_fd(struct fs_connection *c, int fd) {
 static void end_in_kernel(struct fs_connection *c) {
     int unread = 0;
     if (fs_count_holders(fs_own(c)) > 1) return;
-    if (fs_has_linger_zero(fs_fd(c)) || (fs_system.ioctl(fs_fd(c), FIONREAD, &unread) == 0 && unread)) fs_reset_connection(fs_fd(c));
+    if (fs_has_linger_zero(fs_fd(c)) || (fs_system.ioctl(fs_fd(c), FIONREAD, &unread) == 0 && unread)) c->stream->reset(fs_fd(c));
     else fs_system.shutdown(fs_fd(c), SHUT_RDWR);
 }
 
@@ -63,7 +62,7 @@ static int change_over(struct fs_connection *c, int near, struct fs_shared_side 
         if (count > room) {
             int *larger = fs_system.realloc(numbers, (size_t)count * sizeof *numbers);
             if (!larger) {
-                fs_reset_connection(fs_fd(c));
+                c->stream->reset(fs_fd(c));
                 break;
             }
             numbers = larger;

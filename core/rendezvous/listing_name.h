@@ -2,15 +2,15 @@
 #ifndef FASTSOCK_LISTING_NAME_H
 #define FASTSOCK_LISTING_NAME_H
 
-#include "control/tcp_identity.h"
+#include "transport/stream.h"
 #include "include/fastsock.h"
 
 /* Returns 1 if this end publishes the name, which is the one with the smaller port, 0 if this end looks it up, and -1 if the two ends are
  * the same one. */
-int fs_publishes(const struct fs_tcp_identity *ends);
+int fs_publishes(const struct fs_stream_identity *ends);
 
-/* Writes the name into `name`, which has room for FS_NAME_MAX + 1 bytes. Both ends make the same one: an
- * abstract name, or a path in the folder (rendezvous_dir.h) if the other end is in another network namespace. */
-void fs_listing_name(const struct fs_tcp_identity *ends, char *name);
+/* Writes the name into `name`, which has room for FS_NAME_MAX + 1 bytes. Both ends make the same one: an abstract name, or a path in the
+ * folder (rendezvous_dir.h) if the other end is in another network namespace. */
+void fs_listing_name(const struct fs_stream_identity *ends, char *name);
 
 #endif

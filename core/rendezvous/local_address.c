@@ -3,7 +3,7 @@
 
 #include <arpa/inet.h>
 
-#include "control/tcp_identity.h"
+#include "transport/stream.h"
 
 enum { KNOWN = 64 /* addresses in the cache of fs_is_local_address */ };
 

@@ -252,13 +252,13 @@ static int is_of_one(const struct fs_region_ref *region_ref, struct fs_region_re
     return 0;
 }
 
-struct fs_region_ref *fs_cached_region_to(const struct fs_tcp_endpoint *there, struct fs_region_ref *const *others, int count, int window,
+struct fs_region_ref *fs_cached_region_to(const struct fs_stream_endpoint *service, struct fs_region_ref *const *others, int count, int window,
                                           int chunk) {
     size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
     for (int position = cached_count - 1; position >= 0; position--) {
         struct fs_region_ref *region_ref = cached[position];
         if (!region_ref->is_of_own_user || region_ref->window != (uint32_t)window || region_ref->size != size) continue;
-        if (memcmp(&region_ref->there, there, sizeof *there) != 0 || is_of_one(region_ref, others, count)) continue;
+        if (memcmp(&region_ref->service, service, sizeof *service) != 0 || is_of_one(region_ref, others, count)) continue;
         if (fs_recycle_region(region_ref->memory, window)) return take_cached(position);
     }
     return NULL;

@@ -25,7 +25,7 @@ struct fs_region_ref {
     uint64_t key;                          /* the same process among all: its id, or its key (far_peer.h) */
     struct fs_far_peer *far;               /* it is in another network namespace */
     uint32_t window;                       /* known once attached */
-    struct fs_tcp_endpoint there;          /* the seeker's: the other end of its last connection */
+    struct fs_stream_endpoint service;        /* the seeker's: of its last connection */
     int is_of_own_user;                    /* the process at the other end is */
     int in_vain;                           /* posted so many times since its last connection, and not taken */
     struct fs_connection *asked;           /* the connection whose requests are answered; NULL: none */
@@ -74,7 +74,7 @@ struct fs_region_ref *fs_cached_region_for(uint64_t key, int window, int chunk);
 
 /* The same for a connection to this address and port, of a process of this user that is none of the `count` others': the one that had such
  * a connection last. */
-struct fs_region_ref *fs_cached_region_to(const struct fs_tcp_endpoint *there, struct fs_region_ref *const *others, int count, int window,
+struct fs_region_ref *fs_cached_region_to(const struct fs_stream_endpoint *service, struct fs_region_ref *const *others, int count, int window,
                                           int chunk);
 
 /* Caches a region again that fs_cached_region_to has returned, and nobody has taken: as the one to be used last if it was posted in vain. */

@@ -9,7 +9,7 @@
 
 struct fs_connector {
     char name[FS_NAME_MAX + 1];  /* "": it is still to be made */
-    struct fs_tcp_identity ends; /* of the connection, if ends_known */
+    struct fs_stream_identity ends; /* of the connection, if ends_known */
     int ends_known;
     int stepping, checked; /* a thread takes a step; nothing in the kernel's connection was in the way */
     int published; /* the name is published, as `handle` */

@@ -9,7 +9,7 @@
 #include "control/region_mmap.h"
 #include "control/rendezvous_dir.h"
 #include "control/trust.h"
-#include "transport/tcp.h"
+#include "transport/stream.h"
 #include "wire/control_msg.h"
 
 enum { FIRST_CHECK = 4, CHECK_DOUBLINGS = 4 }; /* steps before the socket is first checked for an answer; doubled so many times */
@@ -65,7 +65,7 @@ static int offer_region(struct fs_step *at, uint32_t user) {
     else failed = fs_region_new(s->peer, window, chunk, &region_ref, &memfd);
     if (failed) return failed;
     region_ref->key = key;
-    region_ref->there = s->ends.there;
+    region_ref->service = s->ends.service;
     region_ref->is_of_own_user = s->ends_known && user == geteuid();
     s->region_ref = region_ref;
     if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);
@@ -82,7 +82,7 @@ static int offer_region(struct fs_step *at, uint32_t user) {
 /* Returns true if the socket at the other end is this user's, as the kernel says. */
 static int has_other_end(const struct fs_step *at, uint32_t user) {
     struct fs_peer_socket peer;
-    return fs_find_peer_socket(fs_fd(at->c), -1, &peer) && peer.user == user;
+    return at->c->stream->find_peer(fs_fd(at->c), -1, &peer) && peer.user == user;
 }
 
 /* Somebody listens at a name of another network namespace: nothing is said before it is proven that the other end's address is its own. */

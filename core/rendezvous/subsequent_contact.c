@@ -9,11 +9,11 @@ enum { TRIES = 4 };
 
 int fs_contact_may_post(const struct fs_subsequent_contact *posts) { return posts->tries < TRIES; }
 
-int fs_contact_post(struct fs_subsequent_contact *posts, int fd, const struct fs_tcp_identity *ends, int window, int chunk) {
+int fs_contact_post(struct fs_subsequent_contact *posts, int fd, const struct fs_stream_identity *ends, int window, int chunk) {
     struct fs_region_ref *region_ref;
     if (!fs_contact_may_post(posts)) return 0;
     posts->tries++;
-    while (posts->count < FS_POSTS && (region_ref = fs_cached_region_to(&ends->there, posts->of, posts->count, window, chunk)) != NULL) {
+    while (posts->count < FS_POSTS && (region_ref = fs_cached_region_to(&ends->service, posts->of, posts->count, window, chunk)) != NULL) {
         if (!fs_cell_post(region_ref->memory, fd, ends)) {
             fs_region_put_back(region_ref, 1);
             break;
@@ -44,7 +44,7 @@ struct fs_region_ref *fs_contact_taken(struct fs_subsequent_contact *posts) {
     return NULL;
 }
 
-int fs_contact_take(int fd, const struct fs_tcp_identity *ends, struct fs_region_ref **region_ref) {
+int fs_contact_take(int fd, const struct fs_stream_identity *ends, struct fs_region_ref **region_ref) {
     struct fs_accepted_region came;
     return fs_cell_take(fd, ends, &came) ? fs_region_accept(&came, region_ref) : 0;
 }

@@ -14,7 +14,7 @@ struct fs_subsequent_contact {
 };
 
 /* Posts a region of each process that has had a connection at the other end's address. Returns true if there is any. */
-int fs_contact_post(struct fs_subsequent_contact *posts, int fd, const struct fs_tcp_identity *ends, int window, int chunk);
+int fs_contact_post(struct fs_subsequent_contact *posts, int fd, const struct fs_stream_identity *ends, int window, int chunk);
 
 /* Returns true if it is worth another try: the other end of an earlier connection may not have finished with its region. */
 int fs_contact_may_post(const struct fs_subsequent_contact *posts);
@@ -27,7 +27,7 @@ void fs_contact_withdraw(struct fs_subsequent_contact *posts, int in_vain);
 
 /* The publisher takes the region that is offered for its connection. Returns 0, and `*region_ref` stays as it is if there is none; or as
  * fs_region_accept. */
-int fs_contact_take(int fd, const struct fs_tcp_identity *ends, struct fs_region_ref **region_ref);
+int fs_contact_take(int fd, const struct fs_stream_identity *ends, struct fs_region_ref **region_ref);
 
 /* Called in a forked child: they are the parent's. */
 void fs_contact_forget(struct fs_subsequent_contact *posts);

@@ -1,19 +1,21 @@
-/* The kernel connection under an endpoint: the system calls on the TCP socket that take more than one line. Nothing here blocks, keeps
- * state or knows the region. */
-#include "transport/tcp.h"
+/* TCP connections, as stream.h asks for them. */
+#include "transport/stream.h"
 
+#include <arpa/inet.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
+#include <stdio.h>
 
 #include "transport/options.h"
 
-#ifndef SO_COOKIE
-#define SO_COOKIE 57 /* Linux 4.12 */
-#endif
 #ifndef SO_ZEROCOPY
 #define SO_ZEROCOPY 60
 #endif
+
+enum { /* the states used here (include/net/tcp_states.h) */
+    ESTABLISHED = 1, TIME_WAIT = 6, CLOSE = 7, CLOSE_WAIT = 8, LAST_ACK = 9, CLOSING = 11,
+};
 
 enum { /* tcp_info fields by offset (include/uapi/linux/tcp.h; the layout only ever grows) */
     TCPI_BYTES_RECEIVED = 128,
@@ -35,7 +37,11 @@ static uint32_t word_at(const char *info, int offset) {
     return value;
 }
 
-int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
+/* ---- positions, and the end ----------------------------------------------------------------------------------------- */
+
+/* Sets the payload bytes that entered and left the kernel's stream since the connection began, and the TCP state. Returns 0 if the kernel
+ * does not know (before Linux 4.19) or `fd` is no TCP socket. */
+static int count_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
     char info[TCPI_NEEDED]; /* (the kernel writes as much as there is room for) */
     socklen_t length = sizeof info;
     if (fs_system.getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &length) < 0 || length < TCPI_NEEDED) return 0;
@@ -45,7 +51,128 @@ int fs_tcp_bytes(int fd, char *state, uint64_t *sent, uint64_t *received) {
     return 1;
 }
 
-/* ---- the other end ---------------------------------------------------------------------------------------------- */
+static int count_taken(int fd, uint64_t *taken) {
+    for (;;) {
+        uint64_t sent, before, after;
+        int waiting;
+        char state;
+        if (!count_bytes(fd, &state, &sent, &before) || fs_system.ioctl(fd, FIONREAD, &waiting) < 0) return 0;
+        /* Nothing waits, and the caller sees to it that nobody takes bytes: everything received by now was received, and taken, before. */
+        if (!waiting && state == ESTABLISHED) {
+            *taken = before;
+            return 1;
+        }
+        if (!count_bytes(fd, &state, &sent, &after) || state != ESTABLISHED) return 0;
+        if (before == after) { /* nothing came between the two counts */
+            *taken = after - (uint64_t)waiting;
+            return 1;
+        }
+    }
+}
+
+/* Returns true if the peer's FIN has come, of a connection that is not over. */
+static int has_fin_come(char state) { return state == CLOSE_WAIT || state == LAST_ACK || state == CLOSING || state == TIME_WAIT; }
+
+static enum fs_liveness liveness(int fd, int shut) {
+    uint64_t sent, received;
+    char state;
+    if (!count_bytes(fd, &state, &sent, &received) || state == CLOSE) return FS_OVER;
+    return has_fin_come(state) ? FS_STREAM_ENDED : FS_ALIVE;
+}
+
+/* The kernel counts the peer's FIN as a byte received. It no longer says how a connection ended that is over: without a reset a FIN has come,
+ * unless the reset was reported already, and the bytes not waiting are just those that this side has taken. */
+static int find_position(int fd, uint64_t noted, uint64_t *taken) {
+    uint64_t sent, before, after;
+    int waiting;
+    char state;
+    do {
+        if (!count_bytes(fd, &state, &sent, &before) || fs_system.ioctl(fd, FIONREAD, &waiting) < 0) return 0;
+        if (!count_bytes(fd, &state, &sent, &after)) return 0;
+    } while (before != after); /* until nothing came between the two counts */
+    *taken = after - (uint64_t)waiting;
+    if (state == CLOSE && fs_poll_events_now(fd, 0) & POLLERR) return 0;
+    if (has_fin_come(state) || (state == CLOSE && *taken > noted)) *taken -= 1;
+    return 1;
+}
+
+/* (Behind our own end: a FIN counts as a byte sent.) */
+static int count_sent(int fd, uint64_t *sent) {
+    uint64_t received;
+    char state;
+    return count_bytes(fd, &state, sent, &received) && (state == ESTABLISHED || state == CLOSE_WAIT);
+}
+
+static int has_received(int fd, uint64_t position) {
+    uint64_t sent, received;
+    char state;
+    return count_bytes(fd, &state, &sent, &received) && received >= position;
+}
+
+static int has_sent_behind(int fd, uint64_t position) {
+    uint64_t sent, received;
+    char state;
+    return !count_bytes(fd, &state, &sent, &received) || sent > position;
+}
+
+static void reset(int fd) {
+    struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
+    fs_system.connect(fd, &nowhere, sizeof nowhere); /* tcp(7): dissolves the association, with a RST */
+}
+
+/* ---- the two ends ---------------------------------------------------------------------------------------------------- */
+
+static int find_end(int fd, int remote, struct fs_stream_endpoint *end) {
+    struct sockaddr_storage s;
+    socklen_t n = sizeof s;
+    memset(end, 0, sizeof *end);
+    if ((remote ? fs_system.getpeername : fs_system.getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return 0;
+    if (s.ss_family == AF_INET) {
+        end->address[10] = end->address[11] = 0xff;
+        memcpy(end->address + 12, &((struct sockaddr_in *)&s)->sin_addr, 4);
+        end->port = ((struct sockaddr_in *)&s)->sin_port;
+        return 1;
+    }
+    if (s.ss_family != AF_INET6) return 0;
+    memcpy(end->address, &((struct sockaddr_in6 *)&s)->sin6_addr, 16);
+    end->port = ((struct sockaddr_in6 *)&s)->sin6_port;
+    return 1;
+}
+
+static int identify(int fd, struct fs_stream_identity *ends) {
+    ends->network = 0;
+    ends->kind = &fs_tcp_stream;
+    if (!find_end(fd, 0, &ends->here) || !find_end(fd, 1, &ends->there)) return 0;
+    ends->service = ends->there;
+    return 1;
+}
+
+/* (UDP sockets have two names, too.) */
+static int find_network(int fd, struct fs_stream_identity *ends) {
+    int protocol = 0;
+    socklen_t n = sizeof protocol;
+    if (fs_system.getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &n) < 0 || protocol != IPPROTO_TCP) return 0;
+    ends->network = fs_netns_cookie(fd);
+    return 1;
+}
+
+/* A network namespace has one connected TCP socket with given names at each end, and nobody can make a second one while it lives. So a match
+ * means this very socket. */
+static int is_other_end(const struct fs_stream_identity *own, int fd) {
+    struct fs_stream_identity other;
+    return identify(fd, &other) && find_network(fd, &other) && own->network == other.network &&
+           memcmp(&own->here, &other.there, sizeof own->here) == 0 &&
+           memcmp(&own->there, &other.here, sizeof own->there) == 0;
+}
+
+static void write_end(const struct fs_stream_endpoint *end, char text[FS_END_TEXT]) {
+    int four = fs_is_mapped(end->address);
+    inet_ntop(four ? AF_INET : AF_INET6, end->address + (four ? 12 : 0), text, FS_END_TEXT);
+    size_t length = strlen(text);
+    snprintf(text + length, FS_END_TEXT - length, ":%d", ntohs(end->port));
+}
+
+/* ---- the socket at the other end --------------------------------------------------------------------------------------- */
 
 /* Stores address and port of one end in sock_diag's format. Returns the address family, or 0. */
 static int fill_end(int fd, int remote, __be32 address[4], __be16 *port) {
@@ -105,11 +232,7 @@ static int ask_diag(struct diag *d, int diag, struct inet_diag_msg *told) {
     return error == -ENOENT ? 0 : -1;
 }
 
-int fs_open_diag(void) {
-    return fs_system.socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
-}
-
-enum fs_peer_state fs_peer_socket_state(int fd) {
+static enum fs_peer_state peer_state(int fd) {
     struct diag d;
     struct inet_diag_msg told;
     enum fs_peer_state peer = FS_PEER_UNKNOWN;
@@ -132,7 +255,7 @@ enum fs_peer_state fs_peer_socket_state(int fd) {
     return peer;
 }
 
-int fs_find_peer_socket(int fd, int diag, struct fs_peer_socket *peer) {
+static int find_peer(int fd, int diag, struct fs_peer_socket *peer) {
     struct diag d;
     struct inet_diag_msg told;
     if (!name_peer(&d, fd)) return 0;
@@ -140,67 +263,84 @@ int fs_find_peer_socket(int fd, int diag, struct fs_peer_socket *peer) {
     if (diag < 0 && own < 0) return 0;
     int found = ask_diag(&d, diag < 0 ? own : diag, &told);
     if (own >= 0) fs_system.close(own);
-    if (found <= 0 || told.idiag_state != FS_TCP_ESTABLISHED) return 0;
+    if (found <= 0 || told.idiag_state != ESTABLISHED) return 0;
     peer->user = told.idiag_uid;
     peer->cookie = (uint64_t)told.id.idiag_cookie[1] << 32 | told.id.idiag_cookie[0];
     return 1;
 }
 
-uint64_t fs_cookie(int fd) {
-    uint64_t cookie;
-    socklen_t n = sizeof cookie;
-    return fs_system.getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 ? cookie : 0;
+/* (The kernel tells of no user there.) */
+static int has_own_user(int fd) { return 1; }
+
+/* ---- options ------------------------------------------------------------------------------------------------------------ */
+
+static int needs_kernel(int fd) { return fs_option(fd, SOL_SOCKET, SO_RCVLOWAT) > 1 || fs_option(fd, SOL_SOCKET, SO_ZEROCOPY); }
+
+static int is_corked(int fd) { return fs_option(fd, IPPROTO_TCP, TCP_CORK) != 0; }
+
+static int is_nodelay(int fd) { return fs_option(fd, IPPROTO_TCP, TCP_NODELAY) != 0; }
+
+static int make_pair(int like, int ends[2]) {
+    struct sockaddr_storage address;
+    struct sockaddr_in6 here, there; /* (the longer address of both families) */
+    socklen_t size = sizeof address, listening = sizeof address, n, m;
+    int listener = -1, one = 1;
+    ends[0] = ends[1] = -1;
+    if (fs_system.getsockname(like, (struct sockaddr *)&address, &size) < 0) return -errno;
+    if (address.ss_family == AF_INET) ((struct sockaddr_in *)&address)->sin_port = 0;
+    else ((struct sockaddr_in6 *)&address)->sin6_port = 0;
+    listener = fs_system.socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ends[0] = fs_system.socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (listener < 0 || ends[0] < 0) goto failed;
+    if (fs_system.bind(listener, (struct sockaddr *)&address, size) < 0) goto failed;
+    if (fs_system.listen(listener, 1) < 0) goto failed;
+    if (fs_system.getsockname(listener, (struct sockaddr *)&address, &listening) < 0) goto failed;
+    if (fs_system.connect(ends[0], (struct sockaddr *)&address, listening) < 0) goto failed;
+    do { /* until the connection is our own, not another program's */
+        if (ends[1] >= 0) fs_system.close(ends[1]);
+        m = n = sizeof here;
+        ends[1] = fs_system.accept4(listener, (struct sockaddr *)&there, &m, SOCK_CLOEXEC);
+        if (ends[1] < 0 || fs_system.getsockname(ends[0], (struct sockaddr *)&here, &n) < 0) goto failed;
+    } while (n != m || memcmp(&here, &there, n) != 0);
+    fs_system.close(listener);
+    fs_system.setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    fs_system.setsockopt(ends[1], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one); /* for recv_to_mark */
+    fs_copy_options(like, ends[0]);
+    int nodelay = is_nodelay(like);
+    fs_system.setsockopt(ends[0], IPPROTO_TCP, TCP_NODELAY, &nodelay, sizeof nodelay);
+    return 0;
+failed:;
+    int saved = errno;
+    if (listener >= 0) fs_system.close(listener);
+    if (ends[0] >= 0) fs_system.close(ends[0]);
+    if (ends[1] >= 0) fs_system.close(ends[1]);
+    ends[0] = ends[1] = -1;
+    return -saved;
 }
 
-/* ---- reset, options and addresses -------------------------------------------------------------------------------- */
-
-int fs_reset_connection(int fd) {
-    struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
-    return fs_system.connect(fd, &nowhere, sizeof nowhere); /* tcp(7): dissolves the association, with a RST */
-}
-
-int fs_set_linger_zero(int fd) {
-    struct linger l = {1, 0};
-    return fs_system.setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
-}
-
-int fs_has_linger_zero(int fd) {
-    struct linger l = {0, 0};
-    socklen_t n = sizeof l;
-    return fs_system.getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger == 0;
-}
-
-int fs_option(int fd, int level, int option) {
-    int value = 0;
-    socklen_t n = sizeof value;
-    return fs_system.getsockopt(fd, level, option, &value, &n) == 0 ? value : 0;
-}
-
-void fs_set_option(int fd, int level, int option, int value) {
-    fs_system.setsockopt(fd, level, option, &value, sizeof value);
-}
-
-int64_t fs_option_ns(int fd, int option) {
-    struct timeval t = {0, 0};
-    socklen_t n = sizeof t;
-    if (fs_system.getsockopt(fd, SOL_SOCKET, option, &t, &n) < 0 || (t.tv_sec == 0 && t.tv_usec == 0)) return -1;
-    return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_usec * 1000;
-}
-
-int fs_needs_kernel(int fd) { return fs_option(fd, SOL_SOCKET, SO_RCVLOWAT) > 1 || fs_option(fd, SOL_SOCKET, SO_ZEROCOPY); }
-
-int fs_is_corked(int fd) { return fs_option(fd, IPPROTO_TCP, TCP_CORK) != 0; }
-
-int fs_endpoint_address(int fd, int remote, unsigned char address[16], int *port) {
-    struct sockaddr_storage s;
-    socklen_t n = sizeof s;
-    if ((remote ? fs_system.getpeername : fs_system.getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return -1;
-    if (s.ss_family == AF_INET) {
-        memcpy(address, &((struct sockaddr_in *)&s)->sin_addr, 4);
-        *port = ntohs(((struct sockaddr_in *)&s)->sin_port);
-        return 4;
-    }
-    memcpy(address, &((struct sockaddr_in6 *)&s)->sin6_addr, 16);
-    *port = ntohs(((struct sockaddr_in6 *)&s)->sin6_port);
-    return 16;
-}
+const struct fs_stream_kind fs_tcp_stream = {
+    .name = "tcp",
+    .has_addresses = 1,
+    .counts_bytes = 1,
+    .resets = 1,
+    .has_receive_buffer = 1,
+    .truncates = 1,
+    .identify = identify,
+    .find_network = find_network,
+    .is_other_end = is_other_end,
+    .write_end = write_end,
+    .find_peer = find_peer,
+    .has_own_user = has_own_user,
+    .count_taken = count_taken,
+    .find_position = find_position,
+    .count_sent = count_sent,
+    .has_received = has_received,
+    .has_sent_behind = has_sent_behind,
+    .liveness = liveness,
+    .peer_state = peer_state,
+    .reset = reset,
+    .needs_kernel = needs_kernel,
+    .is_corked = is_corked,
+    .is_nodelay = is_nodelay,
+    .make_pair = make_pair,
+};

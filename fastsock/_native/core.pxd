@@ -151,7 +151,7 @@ cdef extern from "rendezvous/path_state.h" nogil:
     const char *fs_path_state_name(int state)
 
 
-cdef extern from "transport/tcp.h" nogil:
+cdef extern from "transport/stream.h" nogil:
     int fs_endpoint_address(int fd, int remote, unsigned char *address, int *port)
 
 

@@ -72,6 +72,9 @@ KINDS = {
 
 FAMILIES = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
+ON_UNIX_STREAMS = os.environ.get("TEST_STREAMS") == "unix"
+"""Pairs of no family in particular are stream sockets of AF_UNIX: the same bodies find out what differs there."""
+
 
 def socket_class(of_fastsock: bool) -> type[socket.socket]:
     """fastsock's class or the stdlib's."""
@@ -89,6 +92,8 @@ def listening(of_fastsock: bool = True, backlog: int = 8) -> socket.socket:
 def configured(kind: str) -> contextlib.AbstractContextManager[Any]:
     """The settings of a kind, restored on leaving; nothing at all for the kernel's own pair."""
     settings = KINDS[kind].settings
+    if settings:
+        settings = {**settings, "unix_streams": 1}
     return importlib.import_module("fastsock").configure(**settings) if settings else contextlib.nullcontext()
 
 
@@ -139,17 +144,20 @@ class Pair:
 
 @contextlib.contextmanager
 def make_pair(
-    kind: str, family: int = socket.AF_INET, before_connect: Callable[[socket.socket], object] | None = None
+    kind: str, family: int | None = None, before_connect: Callable[[socket.socket], object] | None = None
 ) -> Iterator[Pair]:
     """A connected pair of ``kind`` on loopback, closed on leaving. Both ends are in blocking mode."""
+    if family is None:
+        family = socket.AF_UNIX if ON_UNIX_STREAMS else socket.AF_INET
     with configured(kind):
         far_class, near_class = socket_class(KINDS[kind].far_fastsock), socket_class(KINDS[kind].near_fastsock)
         with far_class(family) as listener, near_class(family) as near:
-            listener.bind((FAMILIES[family], 0))
+            listener.bind("" if family == socket.AF_UNIX else (FAMILIES[family], 0))  # (a name that the kernel chooses)
             listener.listen(1)
             if before_connect is not None:
                 before_connect(near)
-            near.connect(listener.getsockname()[:2])
+            address = listener.getsockname()
+            near.connect(address if family == socket.AF_UNIX else address[:2])
             far = listener.accept()[0]
             listener.close()
             with far:

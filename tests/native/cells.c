@@ -9,7 +9,7 @@
 #include "control/control_state.h"
 #include "control/control_thread.h"
 #include "control/region_mmap.h"
-#include "transport/tcp.h"
+#include "transport/stream.h"
 
 enum { WINDOW = 8, CHUNK = 4096, THREADS_ROUNDS = 20000 };
 
@@ -38,7 +38,7 @@ static void unpark(void) {
 
 struct pair {
     int fds[2]; /* the seeker's, the publisher's */
-    struct fs_tcp_identity ends[2];
+    struct fs_stream_identity ends[2];
 };
 
 /* A connection from a port, 0: any. */
@@ -51,7 +51,7 @@ static struct pair connected(int port) {
     check(bind(p.fds[0], (struct sockaddr *)&from, sizeof from) == 0, "bind: %s", strerror(errno));
     check(connect(p.fds[0], (struct sockaddr *)&at, sizeof at) == 0, "connect: %s", strerror(errno));
     check((p.fds[1] = accept(listener, NULL, NULL)) >= 0, "accept");
-    for (int i = 0; i < 2; i++) check(fs_tcp_addresses(p.fds[i], &p.ends[i]), "no addresses");
+    for (int i = 0; i < 2; i++) check(fs_tcp_stream.identify(p.fds[i], &p.ends[i]), "no addresses");
     return p;
 }
 
@@ -74,7 +74,7 @@ static int take(const struct pair *p) {
 
 static struct fs_cell *cell(void) { return &((struct fs_region *)theirs)->cell; }
 
-static void reset(int fd) { fs_reset_connection(fd), close(fd); }
+static void reset(int fd) { fs_tcp_stream.reset(fd), close(fd); }
 
 /* Each of these ends with a publisher that may, or may not, take the region. */
 static int is_taken(struct pair *p) { return post(p) && take(p); }

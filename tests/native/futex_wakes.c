@@ -103,7 +103,7 @@ static void tell_of_death(int what) {
     open_ends();
     move_ends();
     begin_wait(&waiter, what, &ends[0]);
-    fs_reset_connection(ends[1].number);
+    fs_tcp_stream.reset(ends[1].number);
     int64_t got = end_wait(&waiter);
     check(got <= 0 && got != -EAGAIN, "%" PRId64 " after a reset", got);
     close_ends();
@@ -139,7 +139,7 @@ static void lose_watcher(void) {
     begin_wait(&waiters[0], FS_RECEIVE, &ends[0]);
     begin_wait(&waiters[1], FS_SEND, &ends[0]);
     fs_control_thread_stop(); /* as for a fork */
-    fs_reset_connection(ends[1].number);
+    fs_tcp_stream.reset(ends[1].number);
     for (int i = 0; i < 2; i++) {
         int64_t got = end_wait(&waiters[i]);
         check(got <= 0 && got != -EAGAIN, "%" PRId64 " after a reset", got);
@@ -162,7 +162,7 @@ static void find_next_watcher(void) {
     for (double until = seconds_now() + PATIENCE; !fs_is_watched(&ends[0].c.watch, FS_HANGUP_EVENTS); usleep(1000))
         check(seconds_now() < until, "it joins no other watcher");
     fs_store_sc(&patient, 1);
-    fs_reset_connection(ends[1].number);
+    fs_tcp_stream.reset(ends[1].number);
     check(end_wait(&waiter) <= 0, "receiving after a reset");
     fs_store_sc(&patient, 0);
     close_ends();
@@ -182,7 +182,7 @@ static void change_number(void) {
     leave();
     check(dup2(stranger[0], ends[0].number) >= 0, "dup2: %m");
     await_sleep((pid_t)fs_load_sc(&waiter.id));
-    fs_reset_connection(ends[1].number);
+    fs_tcp_stream.reset(ends[1].number);
     check(end_wait(&waiter) <= 0, "receiving after a reset");
     fs_store_sc(&patient, 0);
     close(stranger[0]);
@@ -261,7 +261,7 @@ static void die_behind_credits(void) {
     check(fs_sleep(c, FS_SEND, fs_now() + 1000000, NULL) == 0, "it is full");
     for (int i = 0; i < 8; i++) check(fs_try_recv(&ends[1].c, into, sizeof into, 0, FS_NOT_FINAL) > 0, "receiving");
     uint32_t told = fs_load_sc(&c->watch.told);
-    fs_reset_connection(ends[1].number);
+    fs_tcp_stream.reset(ends[1].number);
     await_told(c, told);
     check(fs_sleep(c, FS_SEND, fs_now() + 1000000000, NULL) == 1, "there are credits");
     int64_t got = fs_try_send(c, bytes, sizeof bytes, MSG_NOSIGNAL);

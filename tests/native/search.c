@@ -50,7 +50,7 @@ static void operate(int s) {
 }
 
 /* End 0 seeks, end 1 publishes. */
-static void begin(int s, int fd, const char *name, const struct fs_tcp_identity *known) {
+static void begin(int s, int fd, const char *name, const struct fs_stream_identity *known) {
     paths[s] = (struct fs_path){0};
     ends[s] = (struct end){.lock = &lock, .side = s};
     int failed = open_end(&ends[s], fd);
@@ -62,8 +62,8 @@ static void begin(int s, int fd, const char *name, const struct fs_tcp_identity 
     paths[s].first_contact = known ? BY_NAME : 0;
     if (!fs_path_event(&paths[s], FS_PATH_START)) violate("end %d does not start", s);
     if (fs_path_event(&paths[s], FS_PATH_START)) violate("end %d starts twice", s);
-    struct fs_tcp_identity ends_of;
-    const struct fs_tcp_identity *given = known ? known : is_far && fs_tcp_addresses(fd, &ends_of) ? &ends_of : NULL;
+    struct fs_stream_identity ends_of;
+    const struct fs_stream_identity *given = known ? known : is_far && fs_tcp_stream.identify(fd, &ends_of) ? &ends_of : NULL;
     failed = fs_connector_begin(&paths[s], name, s == 1, given);
     if (failed && strict) violate("searching: %s", strerror(-failed));
     if (failed) fs_path_decide_tcp(&paths[s], &ends[s].c, FS_REASON_RESOURCES);
@@ -89,12 +89,12 @@ static void end_connection(int s) {
 }
 
 /* Both processes have met: the region that is parked was last one of a connection to the same address. */
-static void be_known(int fds[2], struct fs_tcp_identity known[2]) {
+static void be_known(int fds[2], struct fs_stream_identity known[2]) {
     enter(&ends[0]);
-    for (int s = 0; s < 2; s++) fs_tcp_addresses(fds[s], &known[s]);
+    for (int s = 0; s < 2; s++) fs_tcp_stream.identify(fds[s], &known[s]);
     struct fs_region_ref *region_ref = fs_cached_region_for(getpid(), WINDOW, CHUNK);
     if (region_ref) {
-        region_ref->there = known[0].there;
+        region_ref->service = known[0].service;
         region_ref->is_of_own_user = 1;
         fs_region_put_back(region_ref, 0);
     }
@@ -138,7 +138,7 @@ static void leave_far(void) {
 static void run_connection(int number) {
     char name[FS_NAME_MAX + 1]; /* as long as one may be: two long addresses of IPv6 need nearly that */
     int fds[2], was_armed = armed;
-    struct fs_tcp_identity known[2];
+    struct fs_stream_identity known[2];
     int length = snprintf(name, sizeof name, "fastsock/test/%d/%d/%d/", getpid(), strict, number);
     memset(name + length, '-', sizeof name - 1 - (size_t)length);
     name[sizeof name - 1] = 0;

@@ -12,7 +12,7 @@
 #include "conn/peer_status.h"
 #include "conn/wait.h"
 #include "events/spin_budget.h"
-#include "transport/tcp.h"
+#include "transport/stream.h"
 
 static void sleep_in_loop(void) {
     struct pollfd waits = {.fd = fs_loop_fd(loop), .events = POLLIN};
@@ -245,17 +245,17 @@ static void forget_peer(void) {
 static void run_peer(void) {
     step("looks at the peer");
     if (open_two(0)) {
-        enum fs_peer_state stands = fs_peer_socket_state(fs_fd(&ends[0].c));
+        enum fs_peer_state stands = fs_tcp_stream.peer_state(fs_fd(&ends[0].c));
         if (strict && stands == FS_PEER_CLOSED) violate("it lives");
         close_end(&ends[1], 1);
         if (strict && fs_wait_for_more(&ends[0].c)) violate("no more comes behind the end");
-        fs_reset_connection(fs_fd(&ends[0].c));
-        fs_peer_socket_state(fs_fd(&ends[0].c));
+        fs_tcp_stream.reset(fs_fd(&ends[0].c));
+        fs_tcp_stream.peer_state(fs_fd(&ends[0].c));
         if (stands == FS_PEER_CLOSED) violate("it lived");
     }
     close_two();
     step("a peer that the kernel has forgotten");
-    if (fs_peer_socket_state(forgotten) == FS_PEER_OPEN) violate("it has ended");
+    if (fs_tcp_stream.peer_state(forgotten) == FS_PEER_OPEN) violate("it has ended");
 }
 
 static void run_single(void) {
