@@ -88,15 +88,17 @@ static int ask_of(int fd, int diag, struct told *told) {
 
 /* ---- the two ends --------------------------------------------------------------------------------------------------------- */
 
+/* (Of two ends the smaller one publishes. That is to be the younger socket, which was mostly accepted: as with TCP, its process has the names,
+ * and the other one makes the regions.) */
 static void name_end(struct fs_stream_endpoint *end, uint64_t inode) {
     *end = (struct fs_stream_endpoint){.port = 0}; /* (no end of a TCP connection has this port) */
-    for (int i = 0; i < 8; i++) end->address[15 - i] = (unsigned char)(inode >> 8 * i);
+    for (int i = 0; i < 8; i++) end->address[15 - i] = (unsigned char)(~inode >> 8 * i);
 }
 
 static uint64_t inode_of(const struct fs_stream_endpoint *end) {
     uint64_t inode = 0;
     for (int i = 8; i < 16; i++) inode = inode << 8 | end->address[i];
-    return inode;
+    return ~inode;
 }
 
 /* Of the process that has connected, or that listened. */

@@ -5,7 +5,7 @@
  * error; nobody sees an end of the stream too early of which nobody was told. */
 #include "failing.h"
 
-enum variant { GOES_ON, LEAVES, BRIDGES, TALKS, STOPPED, KILLED, VARIANTS };
+enum variant { GOES_ON, LEAVES, BRIDGES, TALKS, STOPPED, KILLED, ON_UNIX, VARIANTS };
 
 enum { MOST_BLOCKS = 4096, SLAB = 65536, BLOCK = 64 /* as in process/fork_shared_slab.c */ };
 
@@ -226,7 +226,8 @@ static void run_scenario(int variant) {
     armed = 0;
     memset(streams, 0, sizeof streams);
     failed[0] = failed[1] = 0;
-    connect_pair(fds);
+    if (variant == ON_UNIX) check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0, "no pair");
+    else connect_pair(fds);
     void *memory = make_region(8, 4096, &size);
     for (int s = 0; s < 2; s++) {
         setsockopt(fds[s], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one);
@@ -238,6 +239,7 @@ static void run_scenario(int variant) {
         int result = open_end(&ends[s], fds[s]);
         if (result && strict) violate("opening: %s", strerror(-result));
         failed[s] = result != 0;
+        if (variant == ON_UNIX) ends[s].c.stream = &fs_unix_stream;
     }
     step("on the kernel");
     send_bytes(0, 3000, 0);
@@ -259,7 +261,7 @@ static void run_scenario(int variant) {
         step("gone back");
         for (int i = 0; i < 4; i++) send_bytes(i % 2, 2000, 0);
     }
-    if (variant == BRIDGES) {
+    if (variant == BRIDGES || variant == ON_UNIX) {
         drain_stream(1);
         step("the peer closes");
         half_close(1);
@@ -279,7 +281,7 @@ static void run_scenario(int variant) {
     drain_stream(0);
     drain_stream(1);
     if (variant == KILLED && alive(1)) close_end(&ends[1], 1);
-    if (variant != BRIDGES && variant != TALKS && variant != KILLED) {
+    if (variant != BRIDGES && variant != ON_UNIX && variant != TALKS && variant != KILLED) {
         half_close(0);
         read_to_end(1);
         send_bytes(1, 500, 0);
@@ -355,7 +357,7 @@ static void check_all_are_made(void) {
 int main(int count, char **arguments) {
     static const char *const names[VARIANTS] = {"goes on", "leaves", "leaves by a bridge", "talks across a bridge",
                                                 "leaves beside a peer that is stopped as it sends again",
-                                                "leaves beside a peer that is killed as it sends again"};
+                                                "leaves beside a peer that is killed as it sends again", "leaves by a bridge, on a unix stream"};
     int status = run_failures(count, arguments, names, VARIANTS);
 #ifndef FS_AT
     if (count <= 2) check_all_are_made();

@@ -1,0 +1,222 @@
+"""Stream sockets of AF_UNIX: what differs from TCP in the kernel differs on the ring as well.
+
+`conformance/test_unix_streams.py` runs the bodies of the other files on them."""
+
+import array
+import os
+import select
+import socket
+import struct
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from harness.pairs import KINDS, Pair, configured, make_pair, move, path_of, read_exactly, read_to_eof, socket_class
+
+pytestmark = pytest.mark.usefixtures("bounded")
+
+RINGS = [kind for kind in KINDS if KINDS[kind].moves]
+
+
+@pytest.fixture
+def pair(kind: str) -> Iterator[Pair]:
+    with make_pair(kind, socket.AF_UNIX) as pair:
+        yield pair
+
+
+def test_bytes_of_all_sizes(pair: Pair) -> None:
+    near, far = pair
+    for size in (1, 48, 49, 4000, 70_000):
+        near.sendall(bytes([size % 251]) * size)
+        assert read_exactly(far, size) == bytes([size % 251]) * size
+        far.sendall(b"done")
+        assert near.recv(10) == b"done"
+    pair.check_path()
+
+
+def test_more_than_the_kernel_takes_unread(pair: Pair, kind: str) -> None:
+    """The kernel has its bytes in front of those that follow by the ring."""
+    near, far = pair
+    near.sendall(b"k" * 100_000)
+    assert read_exactly(far, 50_000) == b"k" * 50_000
+    far.sendall(b"answer")
+    near.sendall(b"r" * 1000)
+    assert read_exactly(far, 51_000) == b"k" * 50_000 + b"r" * 1000
+    assert near.recv(100) == b"answer"
+    pair.check_path()
+
+
+def test_the_peer_closes_with_bytes_unread(pair: Pair) -> None:
+    near, far = pair
+    near.sendall(b"unread")
+    far.sendall(b"last")
+    far.close()
+    assert near.recv(100) == b"last"
+    with pytest.raises(ConnectionResetError):
+        near.recv(100)
+    assert near.recv(100) == b""
+
+
+def test_a_send_after_the_peer_has_closed(pair: Pair) -> None:
+    """The first one is refused: TCP would take it."""
+    near, far = pair
+    far.close()
+    for _ in range(2):
+        with pytest.raises(BrokenPipeError):
+            near.send(b"x")
+    assert near.recv(1) == b""
+
+
+def test_a_send_after_the_peer_has_shut_receiving(pair: Pair) -> None:
+    near, far = pair
+    far.shutdown(socket.SHUT_RD)
+    with pytest.raises(BrokenPipeError):
+        near.send(b"x")
+    far.sendall(b"the other way")
+    assert near.recv(100) == b"the other way"
+    assert far.recv(1) == b""
+
+
+def test_what_was_sent_before_the_peer_has_shut_receiving(pair: Pair) -> None:
+    near, far = pair
+    near.sendall(b"before")
+    far.shutdown(socket.SHUT_RD)
+    assert far.recv(100) == b"before"
+    assert far.recv(100) == b""
+
+
+def test_lingering_for_no_time_is_no_reset(pair: Pair) -> None:
+    near, far = pair
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    far.sendall(b"last")
+    far.close()
+    assert read_to_eof(near) == b"last"
+
+
+@pytest.mark.parametrize("how", ["closes", "half-closes", "both half-close"])
+def test_what_poll_says_of_the_end(pair: Pair, how: str) -> None:
+    near, far = pair
+    if how == "closes":
+        far.close()
+    else:
+        far.shutdown(socket.SHUT_WR)
+    if how == "both half-close":
+        near.shutdown(socket.SHUT_WR)
+    poll = select.poll()
+    everything = select.POLLIN | select.POLLOUT | select.POLLRDHUP | select.POLLPRI
+    poll.register(near, everything)
+    over = select.POLLHUP if how != "half-closes" else 0
+    assert poll.poll(1000) == [(near.fileno(), select.POLLIN | select.POLLOUT | select.POLLRDHUP | over)]
+
+
+def test_truncating_takes_nothing_away(pair: Pair) -> None:
+    """TCP throws the bytes away with this flag."""
+    near, far = pair
+    near.sendall(b"bytes")
+    assert far.recv(100, socket.MSG_TRUNC) == b"bytes"
+
+
+def test_an_address_is_refused(pair: Pair) -> None:
+    near, _ = pair
+    with pytest.raises(OSError, match="already connected"):
+        near.sendto(b"x", "\0nobody")
+    with pytest.raises(OSError, match="already connected"):
+        near.sendmsg([b"x"], [], 0, "\0nobody")
+
+
+def test_the_sender_is_named(pair: Pair) -> None:
+    near, far = pair
+    far.sendall(b"from the end with a name")
+    assert near.recvfrom(100) == (b"from the end with a name", near.getpeername())
+    near.sendall(b"from the other")
+    assert far.recvfrom(100)[0] == b"from the other"
+
+
+def test_credentials_are_the_kernels(pair: Pair) -> None:
+    for sock in pair:
+        said = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        assert struct.unpack("3i", said) == (os.getpid(), os.getuid(), os.getgid())
+
+
+def pass_on(sender: socket.socket, receiver: socket.socket) -> None:
+    ours, theirs = os.pipe()
+    socket.send_fds(sender, [b"take it"], [theirs])
+    text, numbers, _, _ = socket.recv_fds(receiver, 100, 1)
+    assert text == b"take it"
+    os.write(numbers[0], b"through the pipe")
+    assert os.read(ours, 100) == b"through the pipe"
+    for number in (ours, theirs, numbers[0]):
+        os.close(number)
+
+
+def test_descriptors_travel_along(pair: Pair) -> None:
+    near, far = pair
+    pass_on(near, far)
+    pass_on(far, near)
+    near.sendall(b"and bytes")
+    assert far.recv(100) == b"and bytes"
+
+
+def test_descriptors_travel_behind_bytes(pair: Pair) -> None:
+    near, far = pair
+    ours, theirs = os.pipe()
+    near.sendall(b"in front")
+    near.sendmsg([b"with it"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs]))])
+    near.sendall(b"behind")
+    assert read_exactly(far, 8) == b"in front"
+    text, numbers, _, _ = socket.recv_fds(far, 7, 1)
+    assert (text, len(numbers)) == (b"with it", 1)
+    assert far.recv(100) == b"behind"
+    for number in (ours, theirs, numbers[0]):
+        os.close(number)
+
+
+def test_credentials_travel_along(pair: Pair) -> None:
+    near, far = pair
+    near.sendall(b"before")
+    assert far.recv(100) == b"before"
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    near.sendall(b"after")
+    text, ancillary, _, _ = far.recvmsg(100, socket.CMSG_SPACE(12))
+    assert (text, [kind for _, kind, _ in ancillary]) == (b"after", [socket.SCM_CREDENTIALS])
+    assert struct.unpack("3i", ancillary[0][2])[0] == os.getpid()
+
+
+@pytest.mark.parametrize("address", ["path", "abstract", "unnamed client, sending before it is accepted"])
+def test_addresses(kind: str, address: str) -> None:
+    with tempfile.TemporaryDirectory() as folder, configured(kind):
+        name = f"{folder}/socket" if address != "abstract" else f"\0fastsock test {os.getpid()} {kind}"
+        far_class, near_class = socket_class(KINDS[kind].far_fastsock), socket_class(KINDS[kind].near_fastsock)
+        with far_class(socket.AF_UNIX) as listener, near_class(socket.AF_UNIX) as near:
+            listener.bind(name)
+            listener.listen(1)
+            near.connect(name)
+            for i in range(50):
+                near.sendall(b"%d" % (i % 10))
+            far, said = listener.accept()
+            with far:
+                assert read_exactly(far, 50) == b"0123456789" * 5
+                if KINDS[kind].moves:
+                    move(near, far)
+                shown = os.fsencode(name) if address == "abstract" else name
+                assert (said, near.getpeername(), far.getsockname()) == ("", shown, shown)
+
+
+@pytest.mark.parametrize("kind", RINGS)
+def test_the_setting_is_off_by_default(kind: str) -> None:
+    import fastsock
+
+    with (
+        fastsock.configure(**KINDS[kind].settings),
+        fastsock.socket(socket.AF_UNIX) as listener,
+        fastsock.socket(socket.AF_UNIX) as near,
+    ):
+        listener.bind("")
+        listener.listen(1)
+        near.connect(listener.getsockname())
+        with listener.accept()[0] as far:
+            for _ in range(50):
+                near.sendall(b"x")
+                far.sendall(far.recv(1))
+                assert near.recv(1) == b"x"
+            assert (path_of(near), path_of(far)) == ("tcp", "tcp")

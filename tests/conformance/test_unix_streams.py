@@ -1,0 +1,36 @@
+"""The bodies of the tests of blocking sockets, on stream sockets of AF_UNIX, in processes of their own: what one says
+of the kernel's stream, it says of the ring."""
+
+import collections
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from harness.pairs import KINDS
+
+HERE = Path(__file__).parent
+FILES = ["close", "shutdown", "ended_unread", "flags", "readiness", "peer_process", "stream", "descriptors", "fork"]
+KIND = re.compile(rf"\b({'|'.join(sorted(KINDS, key=len, reverse=True))})\b")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_bodies_for_tcp(file: str) -> None:
+    """Each test says of every kind what it says of the kernel's own stream; some of them are about TCP alone."""
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "--tb=no", "-p", "no:randomly", "-p", "no:xdist"]
+    run = subprocess.run(
+        [*command, str(HERE / "blocking" / f"test_{file}.py")],
+        env=os.environ | {"TEST_STREAMS": "unix"},
+        capture_output=True,
+        text=True,
+        check=False,  # some bodies are about TCP alone
+    )
+    results: dict[str, dict[str, str]] = collections.defaultdict(dict)
+    for result, test in re.findall(r"^(PASSED|FAILED|ERROR) (\S+::[^\n]*?)(?: - .*)?$", run.stdout, re.MULTILINE):
+        kind = KIND.search(test.partition("[")[2])
+        results[KIND.sub("*", test) if kind else test][kind.group() if kind else ""] = result
+    assert sum(result == "PASSED" for by_kind in results.values() for result in by_kind.values()) > 10, run.stdout
+    assert {test: by_kind for test, by_kind in results.items() if len(set(by_kind.values())) > 1} == {}
+    assert [test for test, by_kind in results.items() if "kernel" not in by_kind and "FAILED" in by_kind.values()] == []
