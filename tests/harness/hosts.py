@@ -57,9 +57,15 @@ class Container:
 
 
 def child_of(process: Process) -> int:
-    """The process that `unshare --fork` has made."""
+    """The process that `unshare --fork` has made, once it is another program: before, its users have no numbers yet."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    return int(until(lambda: process.process.poll() is not None or children.read_text(), "it has begun").split()[0])
+
+    def begun() -> int:
+        assert process.process.poll() is None
+        child = children.read_text().split()
+        return int(child[0]) if child and Path(f"/proc/{child[0]}/comm").read_text() == "sleep\n" else 0
+
+    return int(until(begun, "it has begun"))
 
 
 @contextlib.contextmanager
