@@ -5,8 +5,22 @@
 #include "interpose.h"
 
 #include <arpa/inet.h>
+#include <sys/un.h>
 
 /* ---- connections ------------------------------------------------------------------------------------------------------- */
+
+/* The name of an end of a unix stream, as netstat shows it; without one "-". */
+static int unix_text_of(char *text, int fd, int (*ask)(int fd, struct sockaddr *end, socklen_t *size)) {
+    struct sockaddr_un name;
+    socklen_t size = sizeof name;
+    if (ask(fd, (struct sockaddr *)&name, &size) < 0) return 0;
+    int length = (int)size - (int)offsetof(struct sockaddr_un, sun_path), is_abstract = length > 0 && !name.sun_path[0];
+    if (length <= 0) snprintf(text, IP_ADDRESS, "-");
+    else snprintf(text, IP_ADDRESS, "%s%.*s", is_abstract ? "@" : "", length - is_abstract, name.sun_path + is_abstract);
+    for (char *at = text; *at; at++)
+        if (*at < ' ' || *at > '~') *at = '?';
+    return 1;
+}
 
 /* One end's address as text. 0: it is not known. */
 static int text_of(char *text, int fd, int (*ask)(int fd, struct sockaddr *end, socklen_t *size)) {
@@ -17,6 +31,7 @@ static int text_of(char *text, int fd, int (*ask)(int fd, struct sockaddr *end, 
     text[0] = 0;
     if (ask(fd, (struct sockaddr *)&six, &size) < 0) return 0;
     memcpy(&four, &six, sizeof four);
+    if (six.sin6_family == AF_UNIX) return unix_text_of(text, fd, ask);
     int mapped = six.sin6_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr), is_four = six.sin6_family == AF_INET;
     const void *address = is_four ? (const void *)&four.sin_addr : mapped ? &six.sin6_addr.s6_addr[12] : (const void *)&six.sin6_addr;
     int in_brackets = !is_four && !mapped;

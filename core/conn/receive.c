@@ -23,7 +23,7 @@ __attribute__((noinline)) static int64_t try_recv_nothing(struct fs_connection *
 
 int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final) {
     if (room == 0) return try_recv_nothing(c, flags, final);
-    if (!c->stream->truncates) flags &= ~MSG_TRUNC;
+    if (flags & MSG_TRUNC && !c->stream->truncates) flags &= ~MSG_TRUNC;
     struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
     if (!receiver) return -EAGAIN; /* a stopped process has the lock: the caller handles signals, and tries again */
     /* Damage by a dead holder cannot always be repaired. */

@@ -193,7 +193,7 @@ static void reset(int fd) { fs_system.shutdown(fd, SHUT_RDWR); }
 
 static int needs_kernel(int fd) {
     return fs_option(fd, SOL_SOCKET, SO_RCVLOWAT) > 1 || fs_option(fd, SOL_SOCKET, SO_PASSCRED) || fs_option(fd, SOL_SOCKET, SO_PASSSEC) ||
-           fs_option(fd, SOL_SOCKET, SO_PASSPIDFD) || fs_option(fd, SOL_SOCKET, SO_PEEK_OFF) > 0;
+           fs_option(fd, SOL_SOCKET, SO_PASSPIDFD) || fs_option(fd, SOL_SOCKET, SO_PEEK_OFF) >= 0;
 }
 
 static int is_corked(int fd) { return 0; }

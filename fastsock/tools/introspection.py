@@ -52,6 +52,8 @@ SO_PASSRIGHTS = 83
 """Linux 6.16: a socket can refuse descriptors. An untrusted user may send some whose last close blocks for ever."""
 PREFIX = "@fastsock/ask/"
 SCM_CREDENTIALS = 2
+UNNAMED = "-"  # an end of a unix stream that has no name, and any that is another process's
+
 TCP_STATES = {
     1: "ESTAB",
     2: "SYN-SENT",
@@ -273,9 +275,21 @@ def kernel_connections(listening: bool = False, of: int | None = None) -> dict[i
     return found
 
 
+def unix_connections() -> dict[int, _Kernel]:
+    """Returns the connected stream sockets of AF_UNIX by inode, each with its own name where it has one."""
+    found = {}
+    for line in _lines("/proc/net/unix"):
+        words = line.split(maxsplit=7)
+        if (words[4], words[5]) == ("0001", "03"):
+            found[int(words[6])] = _Kernel(
+                words[7] if len(words) > 7 else UNNAMED, UNNAMED, state=1, send_queue=0, receive_queue=0
+            )
+    return found
+
+
 def _lines(table: str) -> list[str]:
     try:
-        with open(table, encoding="ascii") as file:
+        with open(table, encoding="ascii", errors="replace") as file:
             return file.read().splitlines()[1:]
     except OSError:
         return []  # a kernel without IPv6
@@ -383,9 +397,11 @@ def command_line(words: Iterable[str]) -> str:
 def _processes(answers: list[_Answers]) -> list[Process]:
     kernel = kernel_connections()
     owners: dict[tuple[str, str], int] = {}
+    if any(inode not in kernel for one in answers for inode in one.roll):
+        kernel |= unix_connections()
     for one in answers:
         for inode in one.roll:
-            if inode in kernel:
+            if inode in kernel and kernel[inode].peer != UNNAMED:
                 owners[kernel[inode].local, kernel[inode].peer] = one.pid
     processes = []
     count = len(COUNTERS)

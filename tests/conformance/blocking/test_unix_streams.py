@@ -220,3 +220,13 @@ def test_the_setting_is_off_by_default(kind: str) -> None:
                 far.sendall(far.recv(1))
                 assert near.recv(1) == b"x"
             assert (path_of(near), path_of(far)) == ("tcp", "tcp")
+
+
+@pytest.mark.parametrize("kind", RINGS)
+def test_fastsock_ss_shows_its_ends(pair: Pair) -> None:
+    from fastsock.tools import introspection
+
+    pair.check_path()
+    name = "@" + pair.near.getpeername()[1:].decode()
+    shown = [(each.local, each.path) for one in introspection.query({os.getpid()}) for each in one.connections]
+    assert sorted(shown) == sorted([("-", "ring"), (name, "ring")])

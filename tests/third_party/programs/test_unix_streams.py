@@ -1,0 +1,78 @@
+"""Programs that talk over stream sockets of AF_UNIX: the same answers whichever end is under fastsock, and on the ring
+where both are and the setting says so."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.processes import FASTSOCK, PLAIN, WAYS, Server, ended
+
+from .native import client, needs, under
+
+SCRIPTS = Path(__file__).parent / "scripts"
+ON = {"FASTSOCK_UNIX_STREAMS": "1"}
+
+
+@contextlib.contextmanager
+def redis(way: str, folder: Path, **variables: str) -> Iterator[Path]:
+    shutil.rmtree(folder / "redis", ignore_errors=True)
+    (folder / "redis").mkdir()
+    path = folder / "redis" / "socket"
+    words = ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--dir", path.parent]
+    with Server(under(way, words), **variables) as server:
+        server.until(path.exists, "it listens")
+        yield path
+        server.end()
+
+
+@needs("redis-server", "redis-cli", "redis-benchmark")
+@pytest.mark.parametrize("setting", ["on", "off"])
+def test_redis(setting: str, tmp_path: Path) -> None:
+    variables = ON if setting == "on" else {}
+    commands = "".join(f"SET k{i} {'v' * i * 20}\nGET k{i}\n" for i in range(200)) + "GET nothing\nPING\n"
+    expected = None
+    for server_way, client_way in WAYS:
+        both = server_way == client_way == FASTSOCK and setting == "on"
+        with redis(server_way, tmp_path, **variables) as path:
+            got = client(client_way, tmp_path, ("redis-cli", "-s", path), commands, **variables)
+            expected = expected or got.seen()
+            assert got.seen() == expected
+            assert got.ring == both
+            words = (
+                "redis-benchmark",
+                "-s",
+                path,
+                "-t",
+                "set,get,lrange_100,mset",
+                "-n",
+                "4000",
+                "-c",
+                "10",
+                "-P",
+                "4",
+                "--csv",
+            )
+            got = client(client_way, tmp_path, words, **variables)
+            assert (got.status, len(re.findall(r'^"', got.output, re.MULTILINE))) == (0, 6), got
+            assert got.ring >= 10 if both else got.ring == 0
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(method: str, tmp_path: Path) -> None:
+    said = {}
+    for way in (PLAIN, FASTSOCK):
+        folder = tmp_path / way
+        folder.mkdir()
+        launcher = [sys.executable, "-m", "fastsock", "run"] if way == FASTSOCK else [sys.executable]
+        done = ended([*launcher, SCRIPTS / "unix_manager.py", method, folder], **ON)
+        said[way] = done.stdout
+        paths = ["ring", "ring", "tcp"] if way == FASTSOCK else ["plain"] * 3
+        assert f"paths {paths}" in done.stderr
+    assert said[FASTSOCK] == said[PLAIN]
+    assert "descriptor b'through a pipe'" in said[PLAIN]
