@@ -84,7 +84,7 @@ static void be_known(int fds[2], struct fs_stream_identity known[2]) {
     for (int s = 0; s < 2; s++) fs_tcp_stream.identify(fds[s], &known[s]);
     struct fs_region_ref *region_ref = fs_cached_region_for(getpid(), WINDOW, CHUNK);
     if (region_ref) {
-        region_ref->there = known[0].there;
+        region_ref->service = known[0].there;
         region_ref->is_of_own_user = 1;
         fs_region_put_back(region_ref, 0);
     }
