@@ -14,7 +14,7 @@ from fastsock._native.transport cimport *
 import _socket
 from asyncio import BufferedProtocol as _BufferedProtocol
 
-from fastsock import config, path_events
+from fastsock import path_events
 
 cdef extern from "<netinet/in.h>":
     enum: AF_INET, AF_INET6, AF_UNIX
@@ -208,7 +208,7 @@ def may_move(sock):
         return False
     family = family_of(sock)
     if family == AF_UNIX:
-        return path_events.serves() and config.active().unix_streams
+        return path_events.serves_unix()
     return (family == AF_INET or family == AF_INET6) and path_events.serves()
 
 
