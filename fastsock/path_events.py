@@ -101,6 +101,11 @@ def serves() -> bool:
     return _serves
 
 
+def serves_unix() -> bool:
+    """Returns true if stream sockets of AF_UNIX may move, too."""
+    return serves() and config.active().unix_streams
+
+
 config.on_change(_apply)
 
 

@@ -25,7 +25,8 @@ int64_t fs_account_read(struct fs_connection *c, uint64_t count, uint64_t *behin
     if (!switch_at || !(fs_moved(c) & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK))) {
         uint64_t left = switch_at - 1 - fs_load_relaxed(&receiver->kernel_taken);
         if (switch_at && left > (uint64_t)1 << 62) c->ring.violation = "switch offset in the past";
-        data = switch_at ? FS_MIN(left, count) : count;
+        /* (Where the kernel does not count, the switch came when nothing was unread: all of these were read before.) */
+        data = switch_at && c->stream->counts_bytes ? FS_MIN(left, count) : count;
         if (c->stream->counts_bytes) fs_count(&receiver->kernel_taken, data);
     }
     *behind = count - data;

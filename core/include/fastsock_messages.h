@@ -94,7 +94,7 @@ int fs_group_take(struct fs_group *group, struct fs_message *message);
 void fs_group_release(struct fs_group *group, const struct fs_message *message);
 
 /* Waits for a message (FS_RECEIVE), or for room for one (FS_SEND), until `deadline` (monotonic ns; negative: no limit). Returns 1: look
- * again, 0: time is up, -EINTR. [any] */
+ * again, at least after a tenth of a second, 0: time is up, -EINTR. [any] */
 int fs_group_wait(struct fs_group *group, int what, int64_t deadline);
 
 /* Returns true if there is a message, or some have been lost. [any] */

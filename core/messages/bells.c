@@ -19,6 +19,7 @@
 #include "events/futex.h"
 
 #define LOOK_INTERVAL ((int64_t)20000000) /* ns that a writer sleeps at most: nobody wakes it when a reader dies */
+#define CALLER_INTERVAL ((int64_t)100000000) /* that a reader does: a signal's handler that ran before the sleep may have told its caller to end */
 #define UNTRUSTED_INTERVAL ((int64_t)50000000)
 
 /* ---- waking ----------------------------------------------------------------------------------------------------- */
@@ -89,15 +90,15 @@ static int spin(struct fs_group *g, int what, int64_t began, int64_t deadline) {
 
 int fs_group_wait(struct fs_group *g, int what, int64_t deadline) {
     struct fs_bell *bell = what == FS_RECEIVE ? &g->table->readers : &g->table->writers;
-    int64_t began = fs_now(), most = what == FS_SEND ? LOOK_INTERVAL : -1;
+    int64_t began = fs_now(), most = what == FS_SEND ? LOOK_INTERVAL : CALLER_INTERVAL;
     fs_serve_in_child(g);
     if (spin(g, what, began, deadline)) return 1;
     uint32_t heard = fs_futex_load(&bell->futex);
     fs_add_sc(&bell->armed, 1);
     if (is_ready(g, what)) return 1;
-    if (fs_load_relaxed(&fs_untrusted_wakeups) && most < 0) most = UNTRUSTED_INTERVAL;
+    if (fs_load_relaxed(&fs_untrusted_wakeups)) most = FS_MIN(most, UNTRUSTED_INTERVAL);
     int64_t now = fs_now(), rest = deadline < 0 ? -1 : FS_MAX(deadline - now, (int64_t)0);
-    int ends = rest >= 0 && (most < 0 || rest <= most);
+    int ends = rest >= 0 && rest <= most;
     int slept = fs_futex_wait(&bell->futex, heard, ends ? rest : most);
     return slept == 0 && !ends ? 1 : slept;
 }

@@ -187,7 +187,9 @@ static enum fs_liveness liveness(int fd, int shut) {
     return events & POLLRDHUP && !(shut & FS_SHUT_RECEIVING) ? FS_STREAM_ENDED : FS_ALIVE;
 }
 
-static void reset(int fd) { fs_system.shutdown(fd, SHUT_RDWR); }
+static void reset(int fd) {
+    fs_system.shutdown(fd, SHUT_RDWR);
+}
 
 /* ---- options -------------------------------------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EINTR, EMSGSIZE, EPERM, EPROTO, EINVAL, EEXIST, ENOENT, EUSERS, ETIMEDOUT, EACCES, EPROTONOSUPPORT
+from libc.errno cimport EAGAIN, EMSGSIZE, EPERM, EPROTO, EINVAL, EEXIST, ENOENT, EUSERS, ETIMEDOUT, EACCES, EPROTONOSUPPORT
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -330,13 +330,11 @@ cdef class Member:
 
     cdef bint await_room(self, int64_t deadline) except -1:
         """Returns false if the time is up."""
-        cdef int result
         if deadline >= 0 and fs_now() >= deadline:
             return False
         with nogil:
-            result = fs_group_wait(self.group, FS_SEND, deadline)
-        if result == -EINTR:
-            PyErr_CheckSignals()
+            fs_group_wait(self.group, FS_SEND, deadline)
+        PyErr_CheckSignals()
         self.check()
         return True
 
@@ -428,7 +426,7 @@ cdef class Member:
     cpdef take(self, timeout=0):
         """Returns the next message, or None if none comes for `timeout` seconds (None: for ever)."""
         cdef fs_message m
-        cdef int got, waited
+        cdef int got
         cdef int64_t deadline = -2
         while True:
             self.check()
@@ -444,9 +442,8 @@ cdef class Member:
             if deadline >= 0 and fs_now() >= deadline:
                 return None
             with nogil:
-                waited = fs_group_wait(self.group, FS_RECEIVE, deadline)
-            if waited == -EINTR:
-                PyErr_CheckSignals()
+                fs_group_wait(self.group, FS_RECEIVE, deadline)
+            PyErr_CheckSignals() # (a handler may have run before the sleep began)
 
     cpdef receive(self, timeout=None):
         """Waits for the next message and returns it. Raises TimeoutError after `timeout` seconds."""

@@ -17,7 +17,7 @@ from asyncio import BufferedProtocol as _BufferedProtocol
 from fastsock import path_events
 
 cdef extern from "<netinet/in.h>":
-    enum: AF_INET, AF_INET6
+    enum: AF_INET, AF_INET6, AF_UNIX
 
 
 cdef RelayProtocol new_relay(CompletionQueue queue, protocol, sock):
@@ -202,11 +202,13 @@ cdef object family_of = _socket.socket.family.__get__
 
 
 def may_move(sock):
-    """Returns true if connections of this object may move: a real socket (not a mock) of an internet family, and fastsock serves this process."""
+    """Returns true if connections of this object may move: a real socket (not a mock) of a family that is served, and fastsock serves this process."""
     cdef int family
     if not PyObject_TypeCheck(sock, <PyTypeObject *>kernel_socket):
         return False
     family = family_of(sock)
+    if family == AF_UNIX:
+        return path_events.serves_unix()
     return (family == AF_INET or family == AF_INET6) and path_events.serves()
 
 

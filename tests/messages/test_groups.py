@@ -482,3 +482,23 @@ def test_what_a_killed_child_had_is_given_back(name: str, slow: str, what: str) 
 def test_members_are_killed_at_any_moment(slow: str) -> None:
     """10,000 of them: `python -m tests.messages.kills`."""
     assert kills.run(150, slow, seed=1) > 100
+
+
+def test_a_signal_that_comes_before_a_wait_sleeps_ends_it(name: str) -> None:
+    """Also while it spins."""
+
+    class Came(Exception):
+        pass
+
+    def handler(number: int, frame: object) -> None:
+        raise Came
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with Group(name) as group:
+            for number in range(200):
+                with pytest.raises(Came):  # noqa: PT012
+                    signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + number))
+                    group.receive(SECONDS)
+    finally:
+        signal.signal(signal.SIGALRM, before)

@@ -258,6 +258,39 @@ static void run_peer(void) {
     if (fs_tcp_stream.peer_state(forgotten) == FS_PEER_OPEN) violate("it has ended");
 }
 
+/* What the kernel tells of the two ends of a unix stream. It may say that it does not know; it says nothing wrong. */
+static void run_unix(void) {
+    const struct fs_stream_kind *kind = &fs_unix_stream;
+    struct fs_stream_identity ends_of[2];
+    struct fs_peer_socket peer;
+    uint64_t count;
+    int fds[2], known[2], was = armed;
+    step("the ends of a unix stream");
+    armed = 0;
+    check(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0, "socketpair: %m");
+    armed = was;
+    for (int s = 0; s < 2; s++) known[s] = kind->identify(fds[s], &ends_of[s]);
+    if (strict && !(known[0] > 0 && known[1] > 0)) violate("the ends are unknown");
+    if (known[0] > 0 && known[1] > 0) {
+        if (memcmp(&ends_of[0].here, &ends_of[1].there, sizeof ends_of[0].here)) violate("the ends have other names");
+        int is_it = kind->is_other_end(&ends_of[0], fds[1]);
+        if (kind->is_other_end(&ends_of[0], fds[0]) || (strict && !is_it)) violate("another end");
+    }
+    int has_own_user = kind->has_own_user(fds[0]);
+    if (strict && !has_own_user) violate("another user");
+    if (kind->find_peer(fds[0], -1, &peer) ? peer.cookie != fs_cookie(fds[1]) && strict : strict) violate("another socket");
+    int taken = kind->count_taken(fds[0], &count), sent = kind->count_sent(fds[0], &count);
+    if (strict && !(taken && sent)) violate("nothing lies there");
+    enum fs_liveness lives = kind->liveness(fds[0], 0);
+    if (strict && lives != FS_ALIVE) violate("it lives");
+    kind->reset(fds[1]);
+    lives = kind->liveness(fds[0], 0);
+    if (strict && lives != FS_OVER) violate("it has ended");
+    enum fs_peer_state stands = kind->peer_state(fds[0]);
+    if (stands == FS_PEER_CLOSED) violate("the socket is there");
+    close(fds[0]), close(fds[1]);
+}
+
 static void run_single(void) {
     unsigned char address[16];
     int port, pair[2], was = armed;
@@ -317,6 +350,7 @@ int main(void) {
     static const struct scenario all[] = {
         {"a loop", run_loop}, {"sleepers", run_sleepers}, {"blocking", run_blocking},
         {"a fork", run_fork}, {"stray bytes", run_stray}, {"late bytes of a loop", run_late}, {"looks at the peer", run_peer},
+        {"the ends of a unix stream", run_unix},
         {"a broken pipe", run_broken_pipe}, {"single calls", run_single},
     };
     return run_all(all, sizeof all / sizeof *all);

@@ -141,12 +141,12 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def postgres(way: str, data: Path, folder: Path) -> Iterator[Postgres]:
+def postgres(way: str, data: Path, folder: Path, sockets: str = "", **variables: str) -> Iterator[Postgres]:
     assert POSTGRES
     port = port_for_later()
-    options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off", "ssl": "on"}
+    options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": sockets, "fsync": "off", "ssl": "on"}
     words = [POSTGRES / "postgres", "-D", data, "-p", port, *(f"--{name}={value}" for name, value in options.items())]
-    with Server([*ordinary_user(), *under(way, words)], cwd=folder) as server:
+    with Server([*ordinary_user(), *under(way, words)], cwd=folder, **variables) as server:
         server.said("ready to accept connections")
         yield Postgres(server, port, data, folder)
         if server.process.poll() is None:
@@ -169,6 +169,31 @@ nonsense;
 drop table things;
 """
 ROWS = "select n, md5(n::text), repeat('y', 60) from generate_series(1, 500000) n"  # about 50 MB
+
+
+@DATABASE
+def test_a_session_of_psql_by_a_unix_socket(data: Path, tmp_path: Path) -> None:
+    on, expected = {"FASTSOCK_UNIX_STREAMS": "1"}, None
+    for server_way, client_way in WAYS:
+        with postgres(server_way, data, tmp_path, str(tmp_path), **on) as server:
+            words = (
+                "psql",
+                "-X",
+                "-v",
+                "VERBOSITY=terse",
+                "-h",
+                tmp_path,
+                "-p",
+                server.port,
+                "-U",
+                "postgres",
+                "postgres",
+            )
+            got = client(client_way, tmp_path, words, SESSION, **on)
+            told = (re.sub(r"PID \d+", "PID", got.output), *got.seen()[1:])
+            expected = expected or told
+            assert told == expected, (server_way, client_way)
+            assert got.ring == (server_way == client_way == FASTSOCK)
 
 
 @DATABASE

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.processes import FASTSOCK, PLAIN, WAYS, Server, ended
+from harness.processes import FASTSOCK, PLAIN, ROOT, WAYS, Server, ended
 
 from .native import client, needs, under
 
@@ -76,3 +76,19 @@ def test_multiprocessing(method: str, tmp_path: Path) -> None:
         assert f"paths {paths}" in done.stderr
     assert said[FASTSOCK] == said[PLAIN]
     assert "descriptor b'through a pipe'" in said[PLAIN]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_asyncio(loop: str, tmp_path: Path) -> None:
+    if loop == "uvloop":
+        pytest.importorskip("uvloop")
+    said = {}
+    for way in (PLAIN, FASTSOCK):
+        launcher = [sys.executable, "-m", "fastsock", "run"] if way == FASTSOCK else [sys.executable]
+        for name in ("plain", "tls"):
+            (tmp_path / name).unlink(missing_ok=True)
+        words = [*launcher, SCRIPTS / "unix_asyncio.py", loop, tmp_path, ROOT / "bench/localhost.pem"]
+        done = ended(words, **ON)
+        said[way] = done.stdout
+        assert f"paths {['ring' if way == FASTSOCK else 'plain'] * 2}" in done.stderr
+    assert said[FASTSOCK] == said[PLAIN]
