@@ -24,7 +24,7 @@
 #define NOBODY 0
 #define posted_of(word) (word & 1)
 
-byte state;               /* the generation, twice, plus 1 while posted */
+byte state;               /* twice the generation, plus 1 while posted */
 byte port, socket_posted; /* what the cell says */
 bool recycled;
 

@@ -39,7 +39,8 @@ void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_sessio
         return;
     }
     fs_path_event(&w->path, FS_PATH_CONNECT);
-    w->path.next = fs_operations(&w->path) + fs_first_step(service, fs_search_begins(service, operations)); /* until then nobody has to know if it is over */
+    /* Until then nobody has to know if it is over. */
+    w->path.next = fs_operations(&w->path) + fs_first_step(service, fs_search_begins(service, operations));
     fs_note_reason(&w->path, c, FS_REASON_FEW);
 }
 

@@ -26,8 +26,8 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
     uint64_t taken;
     /* With both locks: bytes that other threads receive and send meanwhile must be counted exactly once. */
     struct fs_side_locks locks = fs_lock_side(c);
-    /* A thread that is about to shut the sending direction has found no region for its FIN, and one that shuts the other direction none for its word to the peer: see fs_conn_shutdown. And the marks of urgent
-     * bytes are the kernel's: see fs_try_send. */
+    /* A thread that is about to shut the sending direction has found no region for its FIN, and one that shuts the other direction none
+     * for its word to the peer: see fs_conn_shutdown. And the marks of urgent bytes are the kernel's: see fs_try_send. */
     int counted = fs_load_sc(&fs_own(c)->holders) == 1 && !fs_load_relaxed(&c->is.shut_sending) && !fs_moved(c) &&
                   (c->stream->resets || !fs_load_relaxed(&c->is.shut_receiving)) &&
                   c->stream->count_taken(fs_fd(c), &taken);

@@ -120,8 +120,8 @@ int fs_spin(struct fs_connection *c, int what) {
 /* One sleep. */
 struct sleep {
     int64_t began, rest; /* ns, negative: no end */
-    int checks;          /* behind it something is to be checked that wakes nobody, however short it was: programs wait for milliseconds, too */
-    int rechecks;        /* and it ends before its time is over */
+    int checks;          /* there is something to check after it that wakes nobody. (Also after a short one: its caller may make many) */
+    int rechecks;        /* and it ends before its time is over for that */
     int ready;           /* something is there already */
 };
 

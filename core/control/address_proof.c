@@ -13,17 +13,12 @@ enum {
     HOLDS_S = 60, /* what was proven: an address may move to another namespace */
 };
 
-static int is_four(const unsigned char address[16]) {
-    static const unsigned char prefix[12] = {[10] = 0xff, [11] = 0xff};
-    return memcmp(address, prefix, sizeof prefix) == 0;
-}
-
 /* The address of an end with a port, in network order. Returns its size. */
 static socklen_t fill(struct sockaddr_storage *into, const unsigned char address[16], uint16_t port) {
     struct sockaddr_in *four = (struct sockaddr_in *)into;
     struct sockaddr_in6 *six = (struct sockaddr_in6 *)into;
     memset(into, 0, sizeof *into);
-    if (is_four(address)) {
+    if (fs_is_mapped(address)) {
         four->sin_family = AF_INET;
         four->sin_port = port;
         memcpy(&four->sin_addr, address + 12, 4);
@@ -37,7 +32,7 @@ static socklen_t fill(struct sockaddr_storage *into, const unsigned char address
 
 /* Returns true if a datagram came from this address. */
 static int is_from(const struct sockaddr_storage *from, const unsigned char address[16]) {
-    if (is_four(address)) return from->ss_family == AF_INET && memcmp(&((const struct sockaddr_in *)from)->sin_addr, address + 12, 4) == 0;
+    if (fs_is_mapped(address)) return from->ss_family == AF_INET && memcmp(&((const struct sockaddr_in *)from)->sin_addr, address + 12, 4) == 0;
     return from->ss_family == AF_INET6 && memcmp(&((const struct sockaddr_in6 *)from)->sin6_addr, address, 16) == 0;
 }
 

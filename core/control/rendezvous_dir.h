@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+enum { FS_NAME_MAX = 107 }; /* bytes of a published name: the room in the address of a unix socket (unix(7)) */
+
 /* Sets the folder; NULL or "": none. Looks if sockets can be made there, and if nobody may write there who is not to be trusted. Returns NULL,
  * or why it is not used. With the host lock, or before there are threads. */
 const char *fs_set_rendezvous_dir(const char *path);

@@ -213,7 +213,6 @@ struct fs_attach_hooks {
     void *whose;
 };
 
-enum { FS_NAME_MAX = 107 }; /* bytes of a published name: the room in the address of an abstract socket (unix(7)) */
 
 /* The result of a step, for the front end to report and to act on. */
 enum fs_step_outcome {

@@ -1,6 +1,7 @@
 /* The rules for a connection that is about to look for its peer.
  *
- * Responsible for: no connection looks for its peer if the settings or the kernel's answers rule it out. Never: the steps of the search (connector.c). */
+ * Responsible for: no connection looks for its peer if the settings or the kernel's answers rule it out. Never: the steps of the search
+ * (connector.c). */
 #include "rendezvous/eligibility.h"
 
 #include <arpa/inet.h>

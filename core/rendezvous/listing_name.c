@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 
-#include "control/rendezvous_dir.h"
 #include "rendezvous/local_address.h"
 
 /* Negative if `a` comes before `b`: by the port, then IPv4 before IPv6, then by the address. */

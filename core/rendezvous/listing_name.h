@@ -2,10 +2,10 @@
 #ifndef FASTSOCK_LISTING_NAME_H
 #define FASTSOCK_LISTING_NAME_H
 
+#include "control/rendezvous_dir.h"
 #include "transport/stream.h"
-#include "include/fastsock.h"
 
-/* Returns 1 if this end publishes the name, which is the one with the smaller port, 0 if this end looks it up, and -1 if the two ends are
+/* Returns 1 if this end publishes the name, which is the smaller one (of TCP by its port), 0 if this end looks it up, and -1 if the two ends are
  * the same one. */
 int fs_publishes(const struct fs_stream_identity *ends);
 

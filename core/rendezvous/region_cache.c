@@ -16,7 +16,7 @@
 static int64_t cap = INT64_MAX;
 static struct fs_region_ref *all; /* a circular list; the one to check next. NULL: none */
 
-enum { IN_VAIN_MOST = 32 }; /* times that a region is posted for connections that other processes have accepted. (Is its own alive at all?) */
+enum { IN_VAIN_MOST = 32 }; /* posts in vain before a region is dropped: the process that has it may be one of several workers, or dead */
 
 enum { CHECKS_LEAST = 2, CHECKS_MOST = 64 }; /* regions checked for a new one, if all mappings together would be too much */
 

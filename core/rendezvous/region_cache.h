@@ -25,8 +25,8 @@ struct fs_region_ref {
     uint64_t key;                          /* the same process among all: its id, or its key (far_peer.h) */
     struct fs_far_peer *far;               /* it is in another network namespace */
     uint32_t window;                       /* known once attached */
-    struct fs_stream_endpoint service;        /* the seeker's: of its last connection */
-    int is_of_own_user;                    /* the process at the other end is */
+    struct fs_stream_endpoint service;     /* the seeker's: of its last connection */
+    int is_of_own_user;                    /* the process at the other end is of this process's user */
     int in_vain;                           /* posted so many times since its last connection, and not taken */
     struct fs_connection *asked;           /* the connection whose requests are answered; NULL: none */
     size_t counted;                        /* bytes of the region that count against the cap */
@@ -69,11 +69,12 @@ void fs_region_discard(struct fs_region_ref *region_ref); /* unmaps the region a
 
 enum { FS_CACHED_PER_PEER = 8, FS_CACHED_BY_SEEKER = 64 }; /* regions kept for one process, and for all */
 
-/* Returns the newest cached region for a connection to the process with this key, if both sides have finished with it and the geometry fits; else NULL. */
+/* Returns the newest cached region for a connection to the process with this key, if both sides have finished with it and the geometry
+ * fits; else NULL. */
 struct fs_region_ref *fs_cached_region_for(uint64_t key, int window, int chunk);
 
-/* The same for a connection to this address and port, of a process of this user that is none of the `count` others': the one that had such
- * a connection last. */
+/* The same for a connection of this service (fs_stream_identity), of a process of this user which has none of the `count` others: that of the
+ * last one. */
 struct fs_region_ref *fs_cached_region_to(const struct fs_stream_endpoint *service, struct fs_region_ref *const *others, int count, int window,
                                           int chunk);
 

@@ -3,6 +3,7 @@
 #define FASTSOCK_SEARCH_H
 
 #include "control/far_meeting.h"
+#include "control/rendezvous_dir.h"
 #include "rendezvous/path_state.h"
 #include "rendezvous/peer_lookup.h"
 #include "rendezvous/subsequent_contact.h"

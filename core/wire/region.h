@@ -220,7 +220,7 @@ FS_ASSERT_OFFSET(fs_refusal, why, 0);
 FS_ASSERT_OFFSET(fs_refusal, version, 4);
 
 /* A region that both have mapped is offered for another connection without a message: the seeker writes here which one, and posts; the
- * publisher looks at its parked regions. `state` is a generation, twice, plus 1 while it is posted. The swap to the next generation takes
+ * publisher looks at its parked regions. `state` is twice a generation, plus 1 while it is posted. The swap to the next generation takes
  * the cell, or withdraws it: one of the two succeeds. */
 struct fs_cell {
     _Alignas(FS_LINE) fs_word64 state;

@@ -88,31 +88,39 @@ def meet(port: int) -> None:
         session(port, 32)
 
 
-def test_sessions_of_processes_that_have_met_need_no_name() -> None:
+@contextlib.contextmanager
+def met() -> Iterator[int]:
+    """The port of a server that has regions in common with this process; neither end uses a name from now on."""
     port = free_port()
     with server(port) as process:
         meet(port)
         process.tell()
         assert process.line() == "later"
         with fastsock.configure(move_after=LATER):
-            for _ in range(20):
-                until(lambda: session(port, 8) == "ring", "a session moves")
+            yield port
 
 
-def test_several_at_once_have_a_region_each() -> None:
-    """As many as there are; the others stay."""
-    port = free_port()
-    with server(port, workers=1) as process:
-        meet(port)
-        process.tell()
-        assert process.line() == "later"
-        with fastsock.configure(move_after=LATER):
+def test_sessions_of_processes_that_have_met_need_no_name() -> None:
+    with met() as port:
+        for _ in range(20):
+            until(lambda: session(port, 8) == "ring", "a session moves")
+
+
+def test_a_connection_that_waits_to_be_served_finds_its_region_later() -> None:
+    """It has posted long before the server takes its first step; so have others."""
+    with met() as port:
+
+        def paths() -> list[str]:
             clients = [connected(port) for _ in range(3)]
             for client in clients:  # one after the other is served: the second one's bytes wait in the kernel meanwhile
                 client.sendall(b"hello")
+            found = []
             for client in clients:
                 assert read_exactly(client, 5) == b"hello"
-                session(port, 8, client)
+                found.append(session(port, 8, client))
+            return found
+
+        until(lambda: "ring" in paths(), "one of them moves")
 
 
 def test_a_server_that_is_started_again() -> None:
@@ -131,15 +139,10 @@ def test_one_of_several_workers_has_the_region() -> None:
 
 
 def test_a_session_that_ends_early_leaves_the_region_to_the_next() -> None:
-    port = free_port()
-    with server(port) as process:
-        meet(port)
-        process.tell()
-        assert process.line() == "later"
-        with fastsock.configure(move_after=LATER):
-            for requests in (1, 0, 2, 1):
-                session(port, requests)
-            until(lambda: session(port, 16) == "ring", "a session moves")
+    with met() as port:
+        for requests in (1, 0, 2, 1):
+            session(port, requests)
+        until(lambda: session(port, 16) == "ring", "a session moves")
 
 
 def test_a_server_without_fastsock_takes_the_place_of_one_with_it() -> None:
