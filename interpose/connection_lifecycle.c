@@ -90,7 +90,7 @@ static void catch_up(struct ip_socket *s) {
 
 void ip_open(struct ip_socket *s) {
     if (!ip_is(&s->thing, IP_EARLY)) return;
-    s->opened = fs_conn_begin(ip_conn(s), fs_fd(ip_conn(s)), 0) == 0;
+    s->opened = fs_conn_begin(ip_conn(s), fs_fd(ip_conn(s)), ip_load_relaxed(&s->unset)) == 0;
     if (s->opened) catch_up(s);
     ip_settle(s);
 }

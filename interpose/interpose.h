@@ -72,6 +72,7 @@ struct ip_socket {
     _Alignas(64) struct ip_thing thing;
     fs_word32 nonblocking; /* enum ip_blocking: O_NONBLOCK, as this process has set it; relaxed */
     fs_word32 tells_left;  /* TCP_INQ: enum ip_tells_left; relaxed */
+    fs_word32 unset;       /* enum fs_options: nobody has set these; relaxed. While it is open the core knows it */
     int opened;            /* the connection was opened, and is not released yet */
     fs_word32 under_way;   /* its connect was under way, and nothing has come through since; relaxed */
     fs_word32 inside;      /* calls that have begun while it was early, and are in the kernel */

@@ -95,6 +95,7 @@ static void share_instance(struct ip_epoll *e, void *with) {
 static void ask_for_flags(struct ip_socket *s, void *with) {
     (void)with;
     ip_store_relaxed(&s->nonblocking, IP_ASK);
+    ip_store_relaxed(&s->unset, 0);
 }
 
 static void in_parent(int bare) {

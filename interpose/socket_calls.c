@@ -19,13 +19,14 @@ static int is_served(int family, int type, int protocol) {
     return (family == AF_INET || family == AF_INET6) && (!protocol || protocol == IPPROTO_TCP);
 }
 
-/* The number is that of such a socket that has just been made. Its record, or NULL. With the lock. */
-static struct ip_socket *adopt(int fd, int family, int nonblocking) {
+/* The number is that of such a socket, of which nobody has set the options `unset` (enum fs_options). Its record, or NULL. With the lock. */
+static struct ip_socket *adopt(int fd, int family, int nonblocking, uint32_t unset) {
     if ((unsigned)fd >= IP_NUMBERS) return NULL;
     ip_new_number(fd);
     struct ip_socket *s = ip_new_socket();
     if (!s) return NULL;
     ip_store_relaxed(&s->nonblocking, (uint32_t)nonblocking);
+    ip_store_relaxed(&s->unset, unset);
     s->is_unix = family == AF_UNIX;
     ip_set_number(fd, &s->thing);
     return s;
@@ -36,7 +37,7 @@ int socket(int family, int type, int protocol) {
     if (ip_unlikely(fd < 0) && ip_give_back()) fd = real.socket(family, type, protocol);
     if (ip_new_number(fd) < 0 || !ip_is_taking() || !is_served(family, type, protocol) || !ip_is_own_process()) return fd;
     ip_lock();
-    adopt(fd, family, (type & SOCK_NONBLOCK) != 0);
+    adopt(fd, family, (type & SOCK_NONBLOCK) != 0, FS_OPTIONS);
     ip_unlock();
     return fd;
 }
@@ -63,7 +64,7 @@ void fs_libc_claim(int fd, int made) {
     int error = errno;
     if (ip_load_relaxed(&ip_activity) == IP_CLAIMING && (made || !ip_thing_at(fd)) && ip_is_own_process() && may_be_claimed(fd)) {
         ip_lock();
-        adopt(fd, served_family(fd), (real.fcntl(fd, F_GETFL, NULL) & O_NONBLOCK) != 0);
+        adopt(fd, served_family(fd), (real.fcntl(fd, F_GETFL, NULL) & O_NONBLOCK) != 0, made ? FS_OPTIONS : 0);
         ip_unlock();
     }
     errno = error;
@@ -110,8 +111,8 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
         return made;
     }
     ip_lock();
-    if (ip_unlikely(!listener) && !ip_thing_at(fd)) adopt(fd, family, 0); /* it came from another program, or was passed on */
-    struct ip_socket *s = adopt(made, family, (flags & SOCK_NONBLOCK) != 0);
+    if (ip_unlikely(!listener) && !ip_thing_at(fd)) adopt(fd, family, 0, 0); /* it came from another program, or was passed on */
+    struct ip_socket *s = adopt(made, family, (flags & SOCK_NONBLOCK) != 0, listener ? ip_load_relaxed(&listener->unset) : 0);
     if (s) ip_connected(s, made, 0, ip_sessions_of_listener(fd));
     ip_unlock();
     errno = error;
@@ -121,7 +122,7 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
 struct ip_socket *ip_adopt_connected(int fd) {
     int family = ip_is_own_process() ? served_family(fd) : AF_UNSPEC;
     if (family == AF_UNSPEC) return NULL;
-    struct ip_socket *s = adopt(fd, family, 1);
+    struct ip_socket *s = adopt(fd, family, 1, 0);
     if (s) ip_connected(s, fd, 0, NULL); /* (whose service it is cannot be told from this) */
     return s;
 }

@@ -40,10 +40,45 @@ static int needs_kernel(const struct ip_socket *s, int level, int option, int va
     return level == IPPROTO_TCP && (option == TCP_ULP || option == TCP_REPAIR);
 }
 
+/* What the core knows an option as (enum fs_options); 0: it does not act on it. */
+static uint32_t class_of(int level, int option) {
+    if (level == IPPROTO_IP || level == IPPROTO_IPV6) return 0;
+    if (level == IPPROTO_TCP) {
+        int harmless = option == TCP_KEEPIDLE || option == TCP_KEEPINTVL || option == TCP_KEEPCNT || option == TCP_USER_TIMEOUT ||
+                       option == TCP_QUICKACK || option == TCP_DEFER_ACCEPT || option == TCP_FASTOPEN || option == TCP_CONGESTION;
+        return option == TCP_NODELAY ? FS_OPTION_NODELAY : harmless ? 0 : FS_OPTION_OTHER;
+    }
+    if (level != SOL_SOCKET) return FS_OPTION_OTHER;
+    switch (option) {
+    case SO_SNDBUF:
+    case SO_RCVBUF:
+    case SO_SNDBUFFORCE:
+    case SO_RCVBUFFORCE: return FS_OPTION_BUFFERS;
+    case SO_RCVTIMEO:
+    case SO_SNDTIMEO: return FS_OPTION_TIMEOUTS;
+    case SO_LINGER: return FS_OPTION_LINGER;
+    case SO_REUSEADDR:
+    case SO_REUSEPORT:
+    case SO_KEEPALIVE: return 0;
+    default: return FS_OPTION_OTHER;
+    }
+}
+
+/* The program sets an option now. With the lock: who opens the connection behind this asks the kernel, and who opens it before this is seen. */
+static void note_option(struct ip_socket *s, int level, int option) {
+    uint32_t class = class_of(level, option), unset = ip_load_relaxed(&s->unset);
+    if (!(unset & class)) return;
+    int locks = ip_is_own_process();
+    if (locks) ip_lock();
+    ip_store_relaxed(&s->unset, ip_load_relaxed(&s->unset) & ~class);
+    if (locks) ip_unlock();
+}
+
 int setsockopt(int fd, int level, int option, const void *value, socklen_t size) {
     struct fs_call call;
     int number = 0;
     struct ip_socket *s = ip_socket_at(fd);
+    if (s) note_option(s, level, option);
     if (!s || ip_is(&s->thing, IP_SOCKET)) return real.setsockopt(fd, level, option, value, size);
     if (value && size >= sizeof number) memcpy(&number, value, sizeof number);
     if (needs_kernel(s, level, option, number)) ip_open_number(fd);

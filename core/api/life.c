@@ -53,12 +53,13 @@ void fs_early_end(struct fs_connection *c) {
     if (w->service) fs_note_session(w->service, fs_operations(&w->path), FS_NOT_SEARCHED, 0, 0);
 }
 
-int fs_conn_begin(struct fs_connection *c, int fd, uint64_t inode) {
-    if (fs_conn_open(c, fd, inode, c->place < 0 ? fs_table_add(inode, fd) : c->place) < 0) {
+int fs_conn_begin(struct fs_connection *c, int fd, uint32_t unset) {
+    if (fs_conn_open(c, fd, 0, c->place < 0 ? fs_table_add(0, fd) : c->place) < 0) {
         fs_conn_discard(c, &fs_totals);
         fs_note_not_open(c);
         return -ENOMEM;
     }
+    fs_know_unset(c, unset);
     if (fs_front.polls) fs_poller_connected(&fs_whole_of(c)->pollable, c);
     return 0;
 }

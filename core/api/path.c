@@ -64,12 +64,18 @@ int fs_count_operation(struct fs_connection *c) {
     return listing ? fs_load_relaxed(listing) != FS_LISTING_WAITING : fs_operations(path) >= fs_next_step(path);
 }
 
+void fs_know_unset(struct fs_connection *c, uint32_t unset) {
+    fs_store_relaxed(&fs_whole_of(c)->path.unset, unset);
+    if (unset & FS_OPTION_TIMEOUTS) fs_store_relaxed(&c->receive_timeout, (uint64_t)-1), fs_store_relaxed(&c->send_timeout, (uint64_t)-1);
+    else fs_forget_timeouts(c);
+}
+
 /* What the program has set before: the core asks the kernel for the rest. */
-static void take_over_options(struct fs_connection *c) {
-    int fd = fs_fd(c), locked = fs_option(fd, SOL_SOCKET, SO_BUF_LOCK);
+static void take_over_options(const struct fs_path *path, struct fs_connection *c) {
+    int fd = fs_fd(c), locked = fs_is_unset(path, FS_OPTION_BUFFERS) ? 0 : fs_option(fd, SOL_SOCKET, SO_BUF_LOCK);
     if (locked & 1) c->send_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_SNDBUF);
     if (locked & 2 && c->stream->has_receive_buffer) c->receive_limit = (uint32_t)fs_option(fd, SOL_SOCKET, SO_RCVBUF);
-    fs_store_relaxed(&c->nodelay, c->stream->is_nodelay(fd));
+    fs_store_relaxed(&c->nodelay, !fs_is_unset(path, FS_OPTION_NODELAY) && c->stream->is_nodelay(fd));
 }
 
 static int tell_pollers(void *whose, struct fs_connection *c) {
@@ -96,7 +102,7 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
     if (!fs_conn_identify(c)) return;
     if (w->path.state == FS_FEW_OPERATIONS) {
         fs_find_stream_kind(c);
-        take_over_options(c);
+        take_over_options(&w->path, c);
         result->what = fs_connector_start(&w->path, c, &result->failed);
         if (result->what == FS_STEP_TCP) return;
     }
@@ -165,6 +171,7 @@ int64_t fs_unread(struct fs_connection *c) {
 
 int fs_option_set(struct fs_connection *c, int level, int option) {
     int fd = fs_fd(c);
+    fs_store_relaxed(&fs_whole_of(c)->path.unset, 0);
     if (level == IPPROTO_TCP && option == TCP_NODELAY && !fs_is_attached(c) && !fs_is_searching(&fs_whole_of(c)->path))
         return 0; /* a search asks when it begins, and many connections end before */
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO)) {

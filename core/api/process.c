@@ -106,9 +106,9 @@ void fs_fork_prepare(int bare) {
     if (bare) fs_before_fork();
 }
 
-static void forget_timeouts(struct fs_connection *c, void *with) {
+static void forget_options(struct fs_connection *c, void *with) {
     (void)with;
-    fs_forget_timeouts(c);
+    fs_know_unset(c, 0);
 }
 
 void fs_fork_in_parent(int bare, int starts) {
@@ -116,7 +116,7 @@ void fs_fork_in_parent(int bare, int starts) {
     fs_expect_fork(0);
     under_way = 0;
     fs_control_thread_after_fork();
-    each(forget_timeouts, NULL); /* the child may set them */
+    each(forget_options, NULL); /* the child may set them */
     if (starts) fs_start_control_thread();
 }
 
@@ -132,7 +132,7 @@ static void inherit(struct fs_connection *c, void *with) {
     (void)with;
     fs_whole_of(c)->path.attaching = 0;
     fs_conn_inherit(c);
-    fs_forget_timeouts(c);
+    fs_know_unset(c, 0);
 }
 
 void fs_fork_in_child(int bare) {

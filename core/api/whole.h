@@ -16,6 +16,9 @@ struct fs_whole {
 
 static inline struct fs_whole *fs_whole_of(const struct fs_connection *c) { return (struct fs_whole *)(void *)c; }
 
+/* Only these options are known to be unset: the kernel is asked for the others. (path.c) */
+void fs_know_unset(struct fs_connection *c, uint32_t unset);
+
 extern struct fs_front_end fs_front;
 extern struct fs_counters fs_totals; /* of connections that have ended */
 

@@ -90,8 +90,8 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
 
 /* How this end's stream ends by its close. A connection that the kernel has ended sends no FIN: its peer gets the kernel's error, behind the
  * bytes that came before. */
-static uint64_t end_by_close(struct fs_connection *c, int unread) {
-    return unread || (c->stream->resets && fs_has_linger_zero(fs_fd(c))) || fs_liveness(c) == FS_OVER ? FS_RESET : FS_FIN;
+static uint64_t end_by_close(struct fs_connection *c, int unread, int may_linger) {
+    return unread || (may_linger && c->stream->resets && fs_has_linger_zero(fs_fd(c))) || fs_liveness(c) == FS_OVER ? FS_RESET : FS_FIN;
 }
 
 /* The holder that answered the peer's requests before does so again. Requests made here meanwhile are repeated or checked for. */
@@ -105,7 +105,7 @@ static void restore_request_token(struct fs_connection *c) {
     fs_wake_local(c);
 }
 
-void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
+void fs_conn_close(struct fs_connection *c, int may_linger, struct fs_counters *totals) {
     fs_table_remove(&c->place);
     fs_watch_remove(&c->watch);
     int last = fs_release_unless_last(fs_own(c));
@@ -118,7 +118,7 @@ void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
         /* GONE first, then the check: a sender that posts later than our check finds GONE. */
         fs_publish_gone(c);
         int unread = fs_has_unread(c, locks.receiver);
-        if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, end_by_close(c, unread));
+        if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, end_by_close(c, unread, may_linger));
         if (unread && c->stream->resets) fs_set_linger_zero(fs_fd(c));
         else if (fs_receives_on_ring(c)) fs_set_fin_taken(locks.receiver, FS_END_REPORTED);
         /* (Who waits for a fallback sleeps without saying so.) */

@@ -17,7 +17,7 @@ void fs_conn_discard(struct fs_connection *c, struct fs_counters *totals);
 /* Ends the connection here. Called once, by the caller that the state chose (fs_note_ended, FS_EXIT_CLOSE), which is inside meanwhile;
  * no fork counts the connection any more (atfork.h). The last holder sends FIN, or a reset if bytes lie unread. Adds the counters to
  * `totals`. The host lock is unlocked while the peer is notified. */
-void fs_conn_close(struct fs_connection *c, struct fs_counters *totals);
+void fs_conn_close(struct fs_connection *c, int may_linger, struct fs_counters *totals);
 
 /* The connection has ended but others still use it (fs_has_other_users): its owner closes the descriptor now, and the number may mean
  * another connection at once. As fs_set_fd (attach.h): afterwards no call inside has a lock for the old number. */

@@ -47,9 +47,9 @@ static int is_for(const struct fs_stream_identity *ends, const struct fs_cached_
     return memcmp(cell->seeker, &ends->there, sizeof cell->seeker) == 0 && memcmp(cell->publisher, &ends->here, sizeof cell->publisher) == 0;
 }
 
-static int is_proven(int fd, const struct fs_stream_identity *ends, uint64_t cookie) {
+static int is_proven(const struct fs_stream_identity *ends, uint64_t cookie) {
     struct fs_peer_socket peer;
-    return cookie && ends->kind->find_peer(fd, fs_diag_socket(), &peer) && peer.user == geteuid() && peer.cookie == cookie;
+    return cookie && ends->kind->find_peer(ends, fs_diag_socket(), &peer) && peer.user == geteuid() && peer.cookie == cookie;
 }
 
 /* Takes a parked region if its cell has not changed. Needs the table lock. */
@@ -63,7 +63,7 @@ static int take(struct fs_cached_region *parked, uint64_t state, struct fs_accep
     return 1;
 }
 
-int fs_cell_take(int fd, const struct fs_stream_identity *ends, struct fs_accepted_region *came) {
+int fs_cell_take(const struct fs_stream_identity *ends, struct fs_accepted_region *came) {
     struct fs_cached_region *all = fs_control_state.parked;
     uint64_t state = 0, cookie = 0;
     int found = 0, taken;
@@ -71,7 +71,7 @@ int fs_cell_take(int fd, const struct fs_stream_identity *ends, struct fs_accept
     while (found < FS_CACHED_REGIONS && !is_for(ends, &all[found], &state, &cookie)) found++;
     void *memory = found < FS_CACHED_REGIONS ? all[found].memory : NULL;
     fs_control_unlock();
-    if (!memory || !is_proven(fd, ends, cookie)) return 0;
+    if (!memory || !is_proven(ends, cookie)) return 0;
     fs_control_lock_hosted();
     taken = all[found].memory == memory && take(&all[found], state, came);
     fs_control_unlock();

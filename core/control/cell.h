@@ -14,7 +14,7 @@ int fs_cell_withdraw(void *memory);
 
 /* The publisher looks if a parked region is offered for its connection, by a process of this user that has the connection's other end.
  * Returns true and sets `*came`, which belongs to the caller. Needs the host lock. */
-int fs_cell_take(int fd, const struct fs_stream_identity *ends, struct fs_accepted_region *came);
+int fs_cell_take(const struct fs_stream_identity *ends, struct fs_accepted_region *came);
 
 /* Returns true if there is any parked region. Needs the host lock. */
 int fs_cell_may_come(void);

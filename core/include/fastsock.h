@@ -111,9 +111,9 @@ int fs_early_operate(struct fs_connection *c);
 /* It is closed, and was early to its end. [host lock] */
 void fs_early_end(struct fs_connection *c);
 
-/* Opens a connection on kernel TCP for the descriptor `fd`, whose inode is `inode` (0: asked for when it is needed). Returns 0; or -ENOMEM,
- * and it is not open. [host lock] */
-int fs_conn_begin(struct fs_connection *c, int fd, uint64_t inode);
+/* Opens a connection on kernel TCP for the descriptor `fd`. `unset`: enum fs_options, those that nobody has set on the socket, or on the one
+ * that it was accepted from; the kernel is asked for the others. Returns 0; or -ENOMEM, and it is not open. [host lock] */
+int fs_conn_begin(struct fs_connection *c, int fd, uint32_t unset);
 
 /* Begins a call. Returns true if the connection has not ended, so that the call may touch it. The memory stays until fs_call_exit with
  * the same `call`, which must not move meanwhile. [any] */

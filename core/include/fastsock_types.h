@@ -28,6 +28,16 @@ struct fs_fd_change;  /* tells a sleeper that its descriptor's number has change
 
 enum { FS_RECEIVE = 1, FS_SEND = 2 }; /* directions of a wait */
 
+/* Options of a socket on which the core acts. */
+enum fs_options {
+    FS_OPTION_BUFFERS = 1, /* SO_SNDBUF, SO_RCVBUF */
+    FS_OPTION_TIMEOUTS = 2,
+    FS_OPTION_LINGER = 4,
+    FS_OPTION_NODELAY = 8,
+    FS_OPTION_OTHER = 16, /* any that may keep it on kernel TCP */
+    FS_OPTIONS = 31,
+};
+
 #define FS_VIOLATED ((int64_t)-100000) /* the peer broke the protocol, or this side lost a part */
 
 /* A call of this process that is inside a connection. A thread's calls form a chain, because a signal handler that runs inside one may

@@ -182,7 +182,7 @@ static int publish(struct fs_step *at) {
     struct fs_connector *s = at->search;
     if (fs_operations(at->path) < at->path->first_contact) {
         struct fs_region_ref *region_ref = NULL;
-        int failed = s->ends_known ? fs_contact_take(fs_fd(at->c), &s->ends, &region_ref) : 0;
+        int failed = s->ends_known ? fs_contact_take(&s->ends, &region_ref) : 0;
         if (region_ref) return fs_search_move(at, region_ref);
         if (!fs_cell_may_come()) at->path->next = at->path->first_contact;
         return failed;
@@ -224,7 +224,7 @@ static int check_listing(struct fs_step *at) {
     if (state == FS_LISTING_FAILED) reset_violator(at, accepted.failure);
     else if (state == FS_LISTING_UNPROVEN) fs_search_stay_on_tcp(at, FS_REASON_UNPROVEN);
     else if (state == FS_LISTING_OTHER_VERSION) fs_search_stay_on_tcp(at, FS_REASON_VERSION);
-    else if (state == FS_LISTING_OTHER_USER && at->c->stream->find_peer(fs_fd(at->c), -1, &peer) &&
+    else if (state == FS_LISTING_OTHER_USER && fs_search_finds_peer(at, &peer) &&
              (peer.user != geteuid() || !fs_admits(peer.user)))
         fs_search_stay_on_tcp(at, FS_REASON_UNTRUSTED);
     else fs_search_stay_on_tcp(at, FS_REASON_PEER);
@@ -245,11 +245,12 @@ static int search(struct fs_step *at) {
         path->next = fs_operations(path) + FORKED_PAUSE;
         return 0;
     }
-    if (!at->search->checked && at->c->stream->needs_kernel(fs_fd(at->c))) {
+    int checks = !at->search->checked && !fs_is_unset(path, FS_OPTION_OTHER);
+    if (checks && at->c->stream->needs_kernel(fs_fd(at->c))) {
         fs_search_stay_on_tcp(at, FS_REASON_OPTION);
         return 0;
     }
-    if (!at->search->checked && at->c->stream->is_corked(fs_fd(at->c))) { /* for this message: servers do so for each of their answers */
+    if (checks && at->c->stream->is_corked(fs_fd(at->c))) { /* for this message: servers do so for each of their answers */
         fs_change_reason(path, at->c, FS_REASON_OPTION);
         path->next = fs_operations(path) + CORKED_PAUSE;
         return 0;

@@ -40,7 +40,7 @@ void fs_conn_finish(struct fs_path *path, struct fs_connection *c, struct fs_cou
     if (fs_connector_sent_descriptor(path)) end_in_kernel(c);
     fs_connector_end(path);
     if (path->region_ref) fs_region_stop_requests(path->region_ref);
-    fs_conn_close(c, totals);
+    fs_conn_close(c, !fs_is_unset(path, FS_OPTION_LINGER), totals);
 }
 
 void fs_conn_release(struct fs_path *path, struct fs_connection *c) {

@@ -54,6 +54,7 @@ struct fs_path {
     int64_t first_contact;            /* of the first operation that publishes or looks up a name; before it regions are posted or taken */
     fs_atomic_ptr(fs_word32) listing_state;    /* the listing's state word that it waits for (listener.h); NULL: none */
     fs_atomic_ptr(struct fs_connector) search; /* NULL: none */
+    fs_word32 unset;                  /* enum fs_options: options that nobody has set, so that the kernel need not be asked. Relaxed */
     struct fs_region_ref *region_ref; /* once attached */
     unsigned long attaching;          /* the thread that attaches it; 0: none */
     int64_t waited;                   /* ns that its operations have waited for the other end, by the setting `meeting_ms` */
@@ -64,6 +65,7 @@ struct fs_path {
 /* These words as a thread without the host lock reads them. (Relaxed: nothing is read behind them.) */
 static inline int64_t fs_operations(const struct fs_path *path) { return (int64_t)fs_load_relaxed((fs_word64 *)&path->operations); }
 static inline int64_t fs_next_step(const struct fs_path *path) { return (int64_t)fs_load_relaxed((fs_word64 *)&path->next); }
+static inline int fs_is_unset(const struct fs_path *path, uint32_t option) { return (fs_load_relaxed((fs_word32 *)&path->unset) & option) != 0; }
 static inline uint32_t fs_path_state(const struct fs_path *path) { return fs_load_relaxed((fs_word32 *)&path->state); }
 
 /* Returns true if the next operations may have work to do for the path: for an undecided one, or after a fork. */

@@ -41,6 +41,12 @@ static inline int fs_search_is_far(const struct fs_connector *s) { return *s->na
 
 extern struct fs_upgrade_config fs_search_config;
 
+/* Returns true if the kernel tells what the socket at the other end is, and sets `*peer`. */
+static inline int fs_search_finds_peer(const struct fs_step *at, struct fs_peer_socket *peer) {
+    const struct fs_connector *s = at->search;
+    return s->ends_known && s->ends.kind->find_peer(&s->ends, -1, peer);
+}
+
 /* ---- results of a step (connector.c) ------------------------------------------------------------------------ */
 
 /* Returns true if another thread has decided otherwise since the step began. */

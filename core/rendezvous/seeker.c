@@ -82,7 +82,7 @@ static int offer_region(struct fs_step *at, uint32_t user) {
 /* Returns true if the socket at the other end is this user's, as the kernel says. */
 static int has_other_end(const struct fs_step *at, uint32_t user) {
     struct fs_peer_socket peer;
-    return at->c->stream->find_peer(fs_fd(at->c), -1, &peer) && peer.user == user;
+    return fs_search_finds_peer(at, &peer) && peer.user == user;
 }
 
 /* Somebody listens at a name of another network namespace: nothing is said before it is proven that the other end's address is its own. */

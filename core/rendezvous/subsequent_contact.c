@@ -44,9 +44,9 @@ struct fs_region_ref *fs_contact_taken(struct fs_subsequent_contact *posts) {
     return NULL;
 }
 
-int fs_contact_take(int fd, const struct fs_stream_identity *ends, struct fs_region_ref **region_ref) {
+int fs_contact_take(const struct fs_stream_identity *ends, struct fs_region_ref **region_ref) {
     struct fs_accepted_region came;
-    return fs_cell_take(fd, ends, &came) ? fs_region_accept(&came, region_ref) : 0;
+    return fs_cell_take(ends, &came) ? fs_region_accept(&came, region_ref) : 0;
 }
 
 void fs_contact_forget(struct fs_subsequent_contact *posts) {

@@ -27,7 +27,7 @@ void fs_contact_withdraw(struct fs_subsequent_contact *posts, int in_vain);
 
 /* The publisher takes the region that is offered for its connection. Returns 0, and `*region_ref` stays as it is if there is none; or as
  * fs_region_accept. */
-int fs_contact_take(int fd, const struct fs_stream_identity *ends, struct fs_region_ref **region_ref);
+int fs_contact_take(const struct fs_stream_identity *ends, struct fs_region_ref **region_ref);
 
 /* Called in a forked child: they are the parent's. */
 void fs_contact_forget(struct fs_subsequent_contact *posts);

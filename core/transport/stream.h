@@ -59,7 +59,7 @@ struct fs_stream_kind {
     void (*write_end)(const struct fs_stream_endpoint *end, char text[FS_END_TEXT]);
     /* Sets `*peer`, for an established connection in this network namespace. `diag`: asks there (fs_open_diag); -1: on a socket of its own,
      * which costs the double. */
-    int (*find_peer)(int fd, int diag, struct fs_peer_socket *peer);
+    int (*find_peer)(const struct fs_stream_identity *ends, int diag, struct fs_peer_socket *peer);
     /* True if nothing that the program may ask of the socket tells another user than this process's. (A bridge would have this one.) */
     int (*has_own_user)(int fd);
 

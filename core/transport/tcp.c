@@ -174,21 +174,6 @@ static void write_end(const struct fs_stream_endpoint *end, char text[FS_END_TEX
 
 /* ---- the socket at the other end --------------------------------------------------------------------------------------- */
 
-/* Stores address and port of one end in sock_diag's format. Returns the address family, or 0. */
-static int fill_end(int fd, int remote, __be32 address[4], __be16 *port) {
-    struct sockaddr_storage s;
-    socklen_t n = sizeof s;
-    if ((remote ? fs_system.getpeername : fs_system.getsockname)(fd, (struct sockaddr *)&s, &n) < 0) return 0;
-    if (s.ss_family == AF_INET) {
-        memcpy(address, &((struct sockaddr_in *)&s)->sin_addr, 4);
-        *port = ((struct sockaddr_in *)&s)->sin_port;
-    } else {
-        memcpy(address, &((struct sockaddr_in6 *)&s)->sin6_addr, 16);
-        *port = ((struct sockaddr_in6 *)&s)->sin6_port;
-    }
-    return s.ss_family;
-}
-
 /* A query to sock_diag(7) and its answer. */
 struct diag {
     struct {
@@ -201,21 +186,27 @@ struct diag {
     } answer;
 };
 
-/* Prepares the query for the socket of the other end. Returns 0 if there is no such address. */
-static int name_peer(struct diag *d, int fd) {
+/* Stores an end in sock_diag's format. */
+static void fill_end(const struct fs_stream_endpoint *end, __be32 address[4], __be16 *port) {
+    int four = fs_is_mapped(end->address);
+    memcpy(address, end->address + (four ? 12 : 0), four ? 4 : 16);
+    *port = end->port;
+}
+
+/* Prepares the query for the socket of the other end. */
+static void name_peer(struct diag *d, const struct fs_stream_identity *ends) {
     struct inet_diag_req_v2 *body = &d->request.body;
     memset(&d->request, 0, sizeof d->request);
     /* The peer's local end is our remote one. (Port and address 0 would match any socket.) */
-    int family = fill_end(fd, 1, body->id.idiag_src, &body->id.idiag_sport);
-    if (!family || fill_end(fd, 0, body->id.idiag_dst, &body->id.idiag_dport) != family) return 0;
+    fill_end(&ends->there, body->id.idiag_src, &body->id.idiag_sport);
+    fill_end(&ends->here, body->id.idiag_dst, &body->id.idiag_dport);
     d->request.header.nlmsg_len = sizeof d->request;
     d->request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
     d->request.header.nlmsg_flags = NLM_F_REQUEST;
-    body->sdiag_family = (uint8_t)family;
+    body->sdiag_family = fs_is_mapped(ends->here.address) ? AF_INET : AF_INET6;
     body->sdiag_protocol = IPPROTO_TCP;
     body->idiag_states = ~0u;
     body->id.idiag_cookie[0] = body->id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-    return 1;
 }
 
 /* Sends the query. Returns 1 with a socket in `*told`; 0 if there is none or the kernel cannot know (ENOENT); -1 on failure. */
@@ -235,10 +226,11 @@ static int ask_diag(struct diag *d, int diag, struct inet_diag_msg *told) {
 static enum fs_peer_state peer_state(int fd) {
     struct diag d;
     struct inet_diag_msg told;
+    struct fs_stream_identity ends;
     enum fs_peer_state peer = FS_PEER_UNKNOWN;
-    if (!name_peer(&d, fd)) return FS_PEER_UNKNOWN;
-    int diag = fs_open_diag();
-    if (diag < 0) return FS_PEER_UNKNOWN;
+    int diag;
+    if (!identify(fd, &ends) || (diag = fs_open_diag()) < 0) return FS_PEER_UNKNOWN;
+    name_peer(&d, &ends);
     int found = ask_diag(&d, diag, &told);
     if (found > 0) {
         peer = told.idiag_inode ? FS_PEER_OPEN : FS_PEER_CLOSED;
@@ -255,10 +247,10 @@ static enum fs_peer_state peer_state(int fd) {
     return peer;
 }
 
-static int find_peer(int fd, int diag, struct fs_peer_socket *peer) {
+static int find_peer(const struct fs_stream_identity *ends, int diag, struct fs_peer_socket *peer) {
     struct diag d;
     struct inet_diag_msg told;
-    if (!name_peer(&d, fd)) return 0;
+    name_peer(&d, ends);
     int own = diag < 0 ? fs_open_diag() : -1;
     if (diag < 0 && own < 0) return 0;
     int found = ask_diag(&d, diag < 0 ? own : diag, &told);

@@ -137,10 +137,9 @@ static void write_end(const struct fs_stream_endpoint *end, char text[FS_END_TEX
     snprintf(text, FS_END_TEXT, "%llu", (unsigned long long)inode_of(end));
 }
 
-static int find_peer(int fd, int diag, struct fs_peer_socket *peer) {
-    struct told own, other;
-    if (!ask_of(fd, diag, &own) || !own.peer || own.state != ESTABLISHED) return 0;
-    if (!ask(diag, own.peer, &other) || !other.has_user || other.state != ESTABLISHED) return 0;
+static int find_peer(const struct fs_stream_identity *ends, int diag, struct fs_peer_socket *peer) {
+    struct told other;
+    if (!ask(diag, inode_of(&ends->there), &other) || !other.has_user || other.state != ESTABLISHED) return 0;
     peer->user = other.user;
     peer->cookie = other.cookie;
     return 1;

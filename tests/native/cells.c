@@ -64,7 +64,7 @@ static int post(const struct pair *p) { return fs_cell_post(theirs, p->fds[0], &
 
 static int take(const struct pair *p) {
     struct fs_accepted_region came;
-    int taken = fs_cell_take(p->fds[1], &p->ends[1], &came);
+    int taken = fs_cell_take(&p->ends[1], &came);
     check(!taken || (came.reused && came.size == size && came.peer == getpid()), "another region");
     check(!taken || fs_wakeup_seen(theirs), "the seeker is not told");
     if (taken) munmap(came.memory, came.size);

@@ -162,7 +162,7 @@ static struct fs_counters run_round(uint64_t *random) {
         struct fs_connection *c = &ends[i].c;
         struct fs_call call;
         check(fs_call_enter(c, &call) && fs_note_ended_alone(c), "a call is inside");
-        fs_conn_close(c, &totals);
+        fs_conn_close(c, 1, &totals);
         close(fds[i]);
         check(fs_call_exit(c, &call) == FS_EXIT_RELEASE, "somebody has it");
         fs_release_side(c);
@@ -206,7 +206,7 @@ static void break_pipe(void) {
     check(fs_try_send(&end.c, "x", 1, MSG_OOB) == -EPIPE && signals == 2, "an urgent send");
     take_front();
     check(fs_note_ended_alone(&end.c), "another call is inside");
-    fs_conn_close(&end.c, &totals);
+    fs_conn_close(&end.c, 1, &totals);
     close(fds[0]);
     check(fs_call_exit(&end.c, &call) == FS_EXIT_RELEASE, "somebody has it");
     fs_release_side(&end.c);
@@ -234,7 +234,7 @@ static void sleep_late(int attaches) {
     enter(&end, &call);
     take_front();
     fs_note_ended(&end.c);
-    fs_conn_close(&end.c, &totals);
+    fs_conn_close(&end.c, 1, &totals);
     fs_forget_fd(&end.c);
     close(fds[0]);
     struct fs_fd_change *fd_change = fs_fd_change_subscribe();

@@ -197,7 +197,7 @@ static void conclude(struct end *e, struct fs_call *call) {
     enter(e); /* the list of those that are asked, the connection table and fd_change need it still */
     if (e->asked) fs_requests_stop(&e->c);
     e->asked = 0;
-    fs_conn_close(&e->c, &e->totals);
+    fs_conn_close(&e->c, 1, &e->totals);
     if (fs_has_other_users(&e->c)) fs_forget_fd(&e->c);
     leave();
     after_call(e, call);

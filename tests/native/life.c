@@ -71,7 +71,7 @@ static void say_goodbye(struct fs_call *call) {
     struct fs_counters totals = {0};
     check(add(&the->goodbyes, 1) == 0, "said goodbye twice");
     fs_store_sc(&the->ended, 1);
-    fs_conn_close(&the->c, &totals);
+    fs_conn_close(&the->c, 1, &totals);
     end(call);
 }
 

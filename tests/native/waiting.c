@@ -275,10 +275,10 @@ static void run_unix(void) {
         if (memcmp(&ends_of[0].here, &ends_of[1].there, sizeof ends_of[0].here)) violate("the ends have other names");
         int is_it = kind->is_other_end(&ends_of[0], fds[1]);
         if (kind->is_other_end(&ends_of[0], fds[0]) || (strict && !is_it)) violate("another end");
+        if (kind->find_peer(&ends_of[0], -1, &peer) ? peer.cookie != fs_cookie(fds[1]) && strict : strict) violate("another socket");
     }
     int has_own_user = kind->has_own_user(fds[0]);
     if (strict && !has_own_user) violate("another user");
-    if (kind->find_peer(fds[0], -1, &peer) ? peer.cookie != fs_cookie(fds[1]) && strict : strict) violate("another socket");
     int taken = kind->count_taken(fds[0], &count), sent = kind->count_sent(fds[0], &count);
     if (strict && !(taken && sent)) violate("nothing lies there");
     enum fs_liveness lives = kind->liveness(fds[0], 0);
