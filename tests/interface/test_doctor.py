@@ -294,7 +294,7 @@ def test_every_event_of_a_program_is_told_with_what_to_do():
 
 def test_the_report_in_words(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(ECHO + "    move(port); talk(port, 1)\n    print('its own output')"))
+    program.write_text(textwrap.dedent(ECHO + "    talk(port, 1); move(port)\n    print('its own output')"))
     done = run([*DOCTOR, "--", sys.executable, program], tmp_path)
     assert (done.returncode, done.stdout) == (0, "its own output\n")
     for line in ("moved to the ring: 2 connection ends", "stayed on kernel TCP: 2 connection ends"):

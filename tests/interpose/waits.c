@@ -236,8 +236,16 @@ void forked_waits(int a, int b) {
     }
 }
 
+static _Atomic int begins;
+
+static void *waits_at_once(void *instance) {
+    begins = 1;
+    return waits_there(instance);
+}
+
 static void *waits_shortly(void *instance) {
     struct epoll_event told;
+    begins = 1;
     return (void *)(long)epoll_wait((int)(long)instance, &told, 1, 200);
 }
 
@@ -259,7 +267,9 @@ void abandoned(int a, int b) {
         int comes = i & 1, other = i & 2, pipes[2] = {-1, -1};
         int instance = epoll_create1(0);
         if (epoll_ctl(instance, EPOLL_CTL_ADD, b, &wanted)) abort();
-        pthread_create(&thread, NULL, comes ? waits_there : waits_shortly, (void *)(long)instance);
+        begins = 0;
+        pthread_create(&thread, NULL, comes ? waits_at_once : waits_shortly, (void *)(long)instance);
+        while (!begins) nap(1);
         nap(50);
         SAY(close(instance));
         if (other && pipe(pipes)) abort();
