@@ -25,9 +25,9 @@ static void open_path(struct fs_whole *w) {
     enum fs_reason reason = fs_reason_before(after, w->operations);
     fs_count_opened(reason);
     /* (Operations count from the beginning of a connect: who does not wait for it has not told us yet that it is over.) */
-    int64_t made = fs_operations(&w->path);
-    w->path.first_contact = FS_MAX(after, made);
-    fs_path_open(&w->path, &w->c, FS_MAX(fs_first_step(w->service, after) - made, 0), reason);
+    int64_t made = fs_operations(&w->path), first = FS_MAX(fs_first_step(w->service, after), made);
+    w->path.first_contact = fs_first_contact(w->service, first, after);
+    fs_path_open(&w->path, &w->c, first - made, reason);
 }
 
 void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting) {
