@@ -18,8 +18,6 @@ FS_SAME(fs_conn_head, in_kernel, fs_connection, is.in_kernel);
 FS_SAME(fs_side_head, moved, fs_shared_side, moved);
 FS_SAME(fs_side_head, holders, fs_shared_side, holders);
 
-struct fs_counters fs_totals;
-
 /* (A multiple of 64, so that a front end may have many in a row.) */
 size_t fs_conn_size(void) { return (sizeof(struct fs_whole) + 63) & ~(size_t)63; }
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.include_cycles import circles
+from harness.graphs import circles
 from harness.processes import ended
 
 import fastsock
