@@ -18,6 +18,28 @@ from project.test_structure import CORE, ROOMS
 
 ROOT = CORE.parent
 
+INTERPOSE = (
+    "kernel_call process_state setting_table sleep_call",
+    "libc_functions",
+    "signals",
+    "fd_table",
+    "epoll_instances own_numbers program_log",
+    "core_calls report",
+    "program_read settings",
+    "call program_file",
+    "connection_list fallback other_programs send_recv",
+    "connection_lifecycle going_without socket_options",
+    "io_calls new_numbers own_tables poll_calls",
+    "process relocations socket_calls",
+    "install loop_driven raw_syscalls",
+)
+"""The files of interpose/, from the bottom to the top. A file calls files of layers below its own."""
+
+FROM_BELOW = {
+    "ip_end_if_unneeded": "whatever was the last thing that needed the front end ends it (install.c)",
+    "ip_look_again": "before a connection moves: slots that threads were about to fill are looked at (relocations.c)",
+}
+
 Calls = Mapping[str, Mapping[str, set[str]]]
 """File -> file that it calls -> the functions."""
 
@@ -95,3 +117,30 @@ def test_calls_are_found(calls: Calls) -> None:
     assert len(core) > 70
     assert {"fs_lock_send_within", "fs_unlock_send"} & core["conn/send"]["conn/side_lock"]
     assert "fs_front" in core["api/path"]["api/whole"]
+
+
+# ---- the front end -------------------------------------------------------------------------------------------
+
+
+def test_calls_in_the_front_end_go_downward_only(calls: Calls) -> None:
+    """Its own: a program's, such as read(2), go to the file that serves them, from wherever they are made by number."""
+    layer = {f"interpose/{name}": number for number, names in enumerate(INTERPOSE) for name in names.split()}
+    assert layer.keys() == {file for file in calls if file.startswith("interpose/")}
+    upward, excepted = {}, set()
+    for file in layer:
+        for other, names in calls[file].items():
+            own = {name for name in names if name.startswith(("ip_", "fs_")) or name == "real"}
+            assert other.startswith("interpose/") or all(name.startswith("fs_") for name in names)
+            if other in layer and layer[other] >= layer[file]:
+                excepted |= own & FROM_BELOW.keys()
+                upward[file, other] = own - FROM_BELOW.keys()
+    assert {arrow: names for arrow, names in upward.items() if names} == {}
+    assert excepted == FROM_BELOW.keys()
+
+
+def test_the_core_calls_no_front_end(calls: Calls) -> None:
+    """But the C library's functions, of whoever stands in front of them."""
+    found = {name for file, called in calls.items() if file.startswith("core/") for other, names in called.items()
+             if other.startswith("interpose/") for name in names}  # fmt: skip
+    assert found
+    assert not any(name.startswith(("ip_", "fs_")) for name in found)
