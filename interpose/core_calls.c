@@ -1,9 +1,11 @@
-/* The system calls of the core, past the C library: none of them is a cancellation point (pthreads(7)), so a thread never ends with a lock of the
- * core's. Those in which a call of the program's waits are, and handlers run in them (ip_sleep).
+/* The system calls of the core, past the C library: none of them is a cancellation point (pthreads(7)), so a thread never ends with a lock
+ * of the core's. Those in which a call of the program's waits are, and handlers run in them (ip_sleep).
  *
  * Responsible for: what the core calls in this front end (struct fs_calls). Never: calls of the program's. */
 #include "interpose.h"
 #include "kernel_numbers.h"
+#include "own_numbers.h"
+#include "signals.h"
 
 #include <linux/futex.h>
 
@@ -69,8 +71,8 @@ static int futex(void *word, int what, uint32_t value, const struct timespec *ti
     return (int)call(what == FUTEX_WAIT, SYS_futex, (long[6]){(long)word, what, value, (long)time});
 }
 
-/* Returns `time` in milliseconds, for the older call without a mask, which costs less; -2: it is no whole number of them. (A filter of system
- * calls may know the newer ones alone.) */
+/* Returns `time` in milliseconds, for the older call without a mask, which costs less; -2: it is no whole number of them. (A filter of
+ * system calls may know the newer ones alone.) */
 static int64_t whole_ms(const struct timespec *time) {
     if (ip_load_relaxed(&ip_filtered)) return -2;
     if (!time) return -1;

@@ -2,6 +2,7 @@
  *
  * Responsible for: who these are, and that the connection has left before. Never: how it leaves (core/rendezvous/endpoint.c). */
 #include "interpose.h"
+#include "report.h"
 
 struct leaving { struct ip_socket *s; int *unread; };
 

@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 
 ip_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS]; /* 8 MiB of addresses: pages that nobody touches take no memory */
-fs_word32 ip_activity;
 static fs_word32 reach; /* 1 + the highest one that ever led somewhere */
 
 /* ---- the lock ---------------------------------------------------------------------------------------------------- */
@@ -44,8 +43,8 @@ void ip_take_again(void *held) {
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-/* (The core's threads come here without the lock: neither of two threads may undo what the other has raised. Relaxed: nothing is read behind it,
- * and a thread that is told of a number is told in a way that orders this too.) */
+/* (The core's threads come here without the lock: neither of two threads may undo what the other has raised. Relaxed: nothing is read
+ * behind it, and a thread that is told of a number is told in a way that orders this too.) */
 void ip_raise_highest(int fd) {
     uint32_t before = ip_load_relaxed(&reach);
     while (before <= (uint32_t)fd && !ip_replace(&reach, before, (uint32_t)fd + 1)) {}
@@ -101,8 +100,8 @@ static void *new_chunk(size_t size) {
     return made == MAP_FAILED ? NULL : made;
 }
 
-/* Records whose calls have ended since are free. A call that its thread has left without an end (longjmp, cancellation) never does: its record
- * stays where it is. */
+/* Records whose calls have ended since are free. A call that its thread has left without an end (longjmp, cancellation) never does: its
+ * record stays where it is. */
 static void collect_left(void) {
     struct ip_socket **at = &left_sockets;
     while (*at) {

@@ -1,9 +1,13 @@
-/* The beginning and the end of this front end: in a process that the library was preloaded in, at its start; in one that has loaded it for its
- * core, when the program asks for it.
+/* The beginning and the end of this front end: in a process that the library was preloaded in, at its start; in one that has loaded it for
+ * its core, when the program asks for it.
  *
  * Responsible for: that the core has one front end at a time, and that no connection of ours is left without the functions that serve it.
  * Never: slots (relocations.c), settings. */
 #include "interpose.h"
+#include "own_numbers.h"
+#include "process.h"
+#include "report.h"
+#include "signals.h"
 
 #ifndef FS_BUILD /* (setup.py says it: no package takes the library of another build) */
 #define FS_BUILD ""
@@ -13,9 +17,6 @@ const char fs_build[] = FS_BUILD;
 
 static int installed; /* 0: preloaded, for as long as the process lives */
 static int claims;    /* the program makes sockets of the Python package's class. With the lock */
-static fs_word32 serving; /* the core's front end is this one. With the lock */
-
-int fs_libc_serves(void) { return ip_load_relaxed(&serving) != 0; }
 
 static struct fs_front_end front = {.unlock = ip_let_go, .lock = ip_take_again, .each = ip_each_connection, .before_fork = ip_prepare_fork};
 
@@ -28,12 +29,13 @@ static int serve(void) {
     /* (The core's handlers of forks are installed first, so that ours have announced a fork before they run.) */
     if (fs_begin(&front) || (!begun && ip_begin_forks())) return -1;
     begun = 1;
-    ip_store_relaxed(&serving, 1);
+    ip_store_relaxed(&ip_is_serving, 1);
     return 0;
 }
 
 __attribute__((constructor)) static void start(void) {
     fs_set_lookup();
+    ip_tell_core();
     ip_begin_end();
     if (!ip_is_asked_to_serve()) return;
     static struct fs_settings settings;
@@ -130,7 +132,7 @@ void ip_end_if_unneeded(void) {
     forget_records();
     ip_forget_own_numbers();
     fs_end();
-    ip_store_relaxed(&serving, 0);
+    ip_store_relaxed(&ip_is_serving, 0);
 }
 
 void fs_libc_uninstall(void) {

@@ -12,18 +12,15 @@
 #ifndef FASTSOCK_INTERPOSE_H
 #define FASTSOCK_INTERPOSE_H
 
-#include "libc_functions.h" /* first */
+#include "process_state.h" /* first */
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "atomics.h"
-#include "fastsock.h"
 #include "libc_front.h"
 
 #pragma GCC visibility push(hidden) /* what this library shows is what the C library shows (exports.map) */
@@ -35,8 +32,6 @@ enum {
 
 #define IP_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define IP_MAX(a, b) ((a) > (b) ? (a) : (b))
-#define ip_unlikely(condition) __builtin_expect(!!(condition), 0)
-#define ip_likely(condition) __builtin_expect(!!(condition), 1)
 
 /* ---- records --------------------------------------------------------------------------------------------------- */
 
@@ -97,20 +92,6 @@ struct ip_epoll {
 
 extern ip_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS];
 
-/* What this front end does in the process (install.c, ip_before_filter). Changes with the lock; relaxed: the calls of other threads that it
- * ends go on as they have begun. */
-extern fs_word32 ip_activity;
-enum {
-    IP_INACTIVE,
-    IP_ENDING,   /* serves what there is, */
-    IP_CLAIMING, /* and sockets that the Python package claims, */
-    IP_TAKING,   /* and all new ones */
-};
-
-static inline int ip_is_active(void) { return ip_load_relaxed(&ip_activity) != IP_INACTIVE; }
-static inline int ip_is_taking(void) { return ip_load_relaxed(&ip_activity) == IP_TAKING; }
-static inline int ip_is_claiming(void) { return ip_load_relaxed(&ip_activity) >= IP_CLAIMING; }
-
 /* What a number means, or NULL. */
 static inline struct ip_thing *ip_thing_at(int fd) {
     if (ip_unlikely((unsigned)fd >= IP_NUMBERS)) return NULL;
@@ -125,24 +106,6 @@ static inline int ip_is(const struct ip_thing *thing, enum ip_kind kind) { retur
 
 static inline struct fs_connection *ip_conn(const struct ip_socket *s) { return (struct fs_connection *)(void *)(s + 1); }
 static inline struct ip_socket *ip_socket_of(struct fs_connection *c) { return (struct ip_socket *)(void *)c - 1; }
-
-/* What the core calls to make and close its own numbers: they are known from their making on, and closed by nobody else, while this front end
- * is active. */
-int ip_make_own(int fd, int what, long argument);
-int ip_close_own(int fd);
-void ip_forget_own_number(int fd);
-void ip_forget_own_numbers(void);
-
-/* What the core calls to make a number that it has for a moment (own_numbers.c). Both return -errno if they fail. */
-long ip_make_passing(long number, const long a[6]);
-long ip_receive_passing(int fd, struct msghdr *message, int flags);
-
-/* As dup3(2), for the program: not onto a number that the core has for a moment. */
-int ip_place(int from, int to, int flags);
-void ip_numbers_after_fork(void); /* in the child */
-
-extern struct fs_calls ip_calls; /* what the core calls: no cancellation points */
-void ip_tell_core(void);
 
 /* True if the number is the core's. */
 static inline int ip_is_ours(int fd) {
@@ -176,124 +139,18 @@ struct ip_epoll *ip_new_epoll(void);
 void ip_free_socket(struct ip_socket *s);
 void ip_free_epoll(struct ip_epoll *e);
 
-/* Call `body` with each record that was ever made and has numbers, and with `with`. With the lock, which `body` may let go: others walk meanwhile. */
+/* Call `body` with each record that was ever made and has numbers, and with `with`. With the lock, which `body` may let go: others walk
+ * meanwhile. */
 void ip_each_socket(void (*body)(struct ip_socket *s, void *with), void *with);
 void ip_each_epoll(void (*body)(struct ip_epoll *e, void *with), void *with);
 
 /* ---- the lock, and signals ----------------------------------------------------------------------------------------- */
-
-struct ip_thread {
-    int busy;       /* handlers of the program are put off */
-    int has_lock;   /* how often */
-    int may_sleep;  /* the next sleep of the core is a call's wait (ip_sleep) */
-    int sleeps;     /* enum ip_sleeps, of sleep_call.h */
-    int pending;    /* something is put off: handlers, */
-    int cancelled;  /* or the thread's end */
-    int forking;    /* between the two handlers of its fork, and the lock is held: how deep */
-    uintptr_t handler; /* the frame from which the innermost handler of the program was called; 0: none */
-    int forks_quietly; /* its forks leave the control thread stopped (fs_libc_fork_quietly) */
-    uint32_t ran;   /* handlers that ran in this thread, */
-    uint32_t ended; /* and those of them that end a call (no SA_RESTART) */
-};
-extern __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
-
-/* False: no other thread runs the program's code, nor does while this one sleeps. (The C library knows of all threads that it makes, for whichever
- * of its functions, and of the core's. An older one does not say.) */
-extern char __libc_single_threaded __attribute__((weak));
-extern fs_word32 ip_threads_by_hand; /* clone(2) has made threads that the C library does not know; relaxed */
-static inline int ip_has_threads(void) {
-    return !&__libc_single_threaded || !__libc_single_threaded || ip_load_relaxed(&ip_threads_by_hand);
-}
-
-extern fs_word32 ip_copied_past; /* this process is a copy of one with threads, made without the C library (_Fork(3)); relaxed */
-
-/* True where the C library may be asked for threads and for the loader's lists: not in a handler, whose thread may be within malloc(3), nor
- * where another thread of the parent's may have been when the copy was made. (A handler that left by longjmp(3) has its frame below who is
- * asking.) */
-static inline int ip_may_use_libc(void) {
-    uintptr_t here = (uintptr_t)__builtin_frame_address(0), frame = ip_thread.handler;
-    return !(here < frame && frame - here < 1 << 20) && !ip_load_relaxed(&ip_copied_past);
-}
-
-/* A handler has forked, and could not start the core's control thread again: the next wait does. Relaxed. */
-extern fs_word32 ip_thread_due;
-void ip_start_due_thread(void);
-
-void ip_run_handlers(void); /* what was put off. Not while busy */
-
-static inline void ip_enter(void) {
-    ip_thread.busy++;
-    ip_compiler_barrier();
-}
-static inline void ip_leave(void) {
-    ip_compiler_barrier();
-    if (--ip_thread.busy == 0 && ip_unlikely(ip_thread.pending)) ip_run_handlers();
-}
 
 void ip_lock(void);
 void ip_unlock(void);
 void *ip_let_go(void);    /* while the core waits for others */
 extern uint32_t ip_times_let_go; /* With the lock */
 void ip_take_again(void *held);
-
-/* A system call in which the thread sleeps, and -errno. The program's handlers run in it if they end it with -EINTR, and only then: also those that
- * were put off, and those that come before the kernel has begun it. `masked`: the call has a mask of signals, and the kernel tells which end it. A
- * thread that is cancelled in it (pthread_cancel) ends when it is no more inside. */
-long ip_sleep(long number, const long a[6], int masked);
-
-extern fs_word32 ip_cancels; /* the program has cancelled threads; relaxed */
-
-/* Where a call begins that need not sleep. Not inside. */
-static inline void ip_cancellation_point(void) {
-    if (ip_unlikely(ip_load_relaxed(&ip_cancels)) && !ip_thread.busy) pthread_testcancel();
-}
-
-void ip_wrap_handlers(void);   /* those that the program has set before */
-void ip_wrap_later_handlers(void); /* those that it has set past us since, if nobody has looked for some time. Not with the lock */
-int ip_sigaction_by_number(const long a[6], long *got); /* rt_sigaction(2). 0: it is the kernel's alone */
-void ip_unwrap_handlers(void); /* the kernel gets back all of the program's */
-
-/* True in the process that this front end serves: not in a child of vfork, which runs in its memory, nor in one that was forked past us. */
-extern fs_word32 *ip_original_mark; /* 0 in a copy of this process's memory, however it was made; relaxed */
-extern fs_word32 ip_memory_shared;  /* other processes run in this memory, or may: ask; relaxed */
-int ip_ask_process(void);
-void ip_claim_memory(void); /* this process is the one that is served */
-static inline int ip_is_own_process(void) {
-    if (!ip_is_active()) return 1;
-    return ip_likely(!ip_load_relaxed(&ip_memory_shared)) ? (int)ip_load_relaxed(ip_original_mark) : ip_ask_process();
-}
-
-/* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
-static inline int ip_makes_process(uint64_t flags) { return !(flags & (CLONE_VM | CLONE_SETTLS)); }
-
-void ip_before_thread_with_table(void); /* with numbers of its own (own_tables.c) */
-int ip_has_one_thread(int naps); /* while the core's is stopped: the process has no other thread than this one. Naps so often before it says no */
-
-/* A process is about to be made with these flags: one that is no thread and has this memory shares it from its first instruction on. */
-static inline void ip_before_clone(uint64_t flags) {
-    if (flags & CLONE_THREAD) ip_store_relaxed(&ip_threads_by_hand, 1);
-    else if (flags & CLONE_VM) ip_store_relaxed(&ip_memory_shared, 1);
-    if (flags & CLONE_THREAD && !(flags & CLONE_FILES)) ip_before_thread_with_table();
-}
-
-/* The program is about to filter its system calls (seccomp(2)). */
-void ip_before_filter(void);
-
-/* From here on this process does what it does without us: what is on the ring goes back to the kernel. With the lock. */
-void ip_go_without(void);
-
-/* The thread is about to get a table of descriptors of its own, or to make a thread that has one (own_tables.c). Returns true if it has the
- * lock then, and the core has no thread, until ip_after_own_table. */
-int ip_before_own_table(void);
-void ip_after_own_table(void);
-
-/* The environment for a program that is about to be started: without this library, if that cannot have it. `file` may be a name on the PATH.
- * ip_forget_environment follows if the program was not started, or is another process. */
-struct ip_own_environment { void *memory; size_t size; };
-char *const *ip_environment_for(const char *file, char *const *environment, struct ip_own_environment *own);
-void ip_forget_environment(struct ip_own_environment *own);
-
-long ip_fork_by_number(long number, const long a[6]); /* the call is one that forks */
 
 /* ---- calls on a connection -------------------------------------------------------------------------------------------- */
 
@@ -328,6 +185,8 @@ static inline int ip_hold(struct ip_socket *s, struct fs_call *call) {
 /* Does what the end of a call, or of a pin, asks for. With the lock. */
 void ip_after_exit(struct ip_socket *s, struct fs_call *call, enum fs_exit_action after);
 
+void ip_start_due_thread(void); /* the core's, before a wait: ip_thread_due */
+
 /* Ends the call. */
 void ip_end(struct ip_socket *s, struct fs_call *call);
 
@@ -338,9 +197,6 @@ ssize_t ip_end_with(struct ip_socket *s, struct fs_call *call, int64_t result);
 int64_t ip_receive(struct ip_socket *s, void *into, size_t room, int flags);
 int64_t ip_send(struct ip_socket *s, const void *data, size_t length, int flags);
 int64_t ip_send_pieces(struct ip_socket *s, const struct iovec *v, size_t length, int flags); /* `length`: of all, not 0 */
-
-/* A handler that ended has run since `before`, or any where a timeout option is set: a call that waits ends then (signal(7)). */
-int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t ended);
 
 /* True if the socket's calls shall not wait. */
 int ip_is_nonblocking(struct ip_socket *s);
@@ -360,13 +216,24 @@ void ip_open(struct ip_socket *s);
 /* The same of what a number means. */
 void ip_open_number(int fd);
 
+/* The poller of an instance, or NULL; and made if there is none: NULL with -errno in `*failed`. `epoll`: a number of the instance. (Another
+ * thread may have closed it since it was looked up: whoever has the record next gets no poller of it.) */
+struct fs_poller *ip_poller_of(struct ip_epoll *e);
+struct fs_poller *ip_poller_for(struct ip_epoll *e, int epoll, int *failed);
+
+/* Where the kernel has the registration of a socket as the program has made it, or NULL. With the lock. */
+struct ip_epoll *ip_where_registered(const struct ip_socket *s);
+
 /* The registration that the kernel has is a member of the instance's poller from now on. 0, or -errno: it cannot be. With the lock. */
 int ip_register(struct ip_socket *s);
 
 /* Another number, or a forked child, is about to have the socket too: no more of it is kept in its record alone. With the lock. */
 void ip_prepare_to_share(struct ip_socket *s);
 
-/* Takes the next step of an undecided connection, and reports it: fs_step. */
+/* fs_step, and reports its result. With the lock, inside. */
+void ip_step_once(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result);
+
+/* Takes the next step of an undecided connection, and reports it. */
 void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, struct fs_step_result *result);
 
 void ip_step_on(struct ip_socket *s); /* the same, for who does not look at the result */
@@ -413,14 +280,7 @@ void ip_leave_inherited(void); /* of every connection that a program inherits wh
 void ip_poller_after_fork(void); /* in the child: the poller of this thread has nothing of the parent's */
 void ip_begin_readiness(struct fs_front_end *front);
 
-/* ---- its own beginning and end --------------------------------------------------------------------------------------------- */
-
-void ip_begin_end(void); /* of the process: the handlers of its exit */
-int ip_begin_forks(void); /* 0, or it has failed */
-int ip_fork_is_under_way(void); /* With the lock */
-void ip_prepare_fork(void);     /* what the core asks for before a fork. With the lock */
-void ip_each_connection(void (*body)(struct fs_connection *c, void *with), void *with); /* that is open. With the lock */
-extern fs_word32 ip_filtered; /* the program has filtered its system calls: the core makes those alone that a filter may know */
+/* ---- the whole of it ---------------------------------------------------------------------------------------------------- */
 
 /* Puts the functions in place of the C library's: NULL, or why that is not possible. */
 const char *ip_put_in_place(void);
@@ -443,23 +303,6 @@ int ip_is_preloaded(void);
 int ip_is_asked_to_serve(void); /* the library was preloaded, and nothing else serves the process */
 void ip_keep_statistics(const char *file); /* those of this process; NULL: none */
 void ip_write_statistics(void);
-
-/* ---- the report for `fastsock doctor` (report.c). These do nothing if nobody watches -------------------------------------- */
-
-void ip_begin_report(void);
-void ip_end_report(void);
-void ip_report_path(struct ip_socket *s); /* the path of a connection is decided. Inside */
-void ip_report(struct ip_socket *s, const char *event, const char *name, const char *value); /* of fastsock/run_report.py. Inside */
-void ip_report_error(struct ip_socket *s, const char *event, int failed); /* -errno */
-void ip_report_broken(struct ip_socket *s); /* the connection was reset, by a fault of the peer or of this side. Inside */
-
-void ip_report_fallback(struct ip_socket *s, int left, int64_t bridge); /* what fs_fall_back has come to. Inside */
-
-/* ---- the program's own log (program_log.c) ------------------------------------------------------------------------------- */
-
-enum { IP_ADDRESS = 64 };
-int ip_ends(struct ip_socket *s, char *local, char *peer); /* both addresses as text, each in IP_ADDRESS bytes. 0: one is not known */
-void ip_tell_program(struct ip_socket *s, const char *event, const char *name, const char *value, const char *reason); /* Inside */
 
 #pragma GCC visibility pop
 

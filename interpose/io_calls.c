@@ -2,11 +2,12 @@
  *
  * Responsible for: arguments, vectors and messages. Never: how bytes travel (send_recv.c). */
 #include "interpose.h"
+#include "kernel_numbers.h"
+#include "own_numbers.h"
 
 #include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include "kernel_numbers.h"
 
 #include <sys/ioctl.h>
 
@@ -49,7 +50,9 @@ static __attribute__((noinline)) ssize_t recv_on(int fd, void *into, size_t room
     return s ? ip_end_with(s, &call, received(s, into, room, flags)) : ip_end_kernel(&call, real.recv(fd, into, room, flags));
 }
 
-ssize_t recv(int fd, void *into, size_t room, int flags) { return ip_is_known(fd) ? recv_on(fd, into, room, flags) : real.recv(fd, into, room, flags); }
+ssize_t recv(int fd, void *into, size_t room, int flags) {
+    return ip_is_known(fd) ? recv_on(fd, into, room, flags) : real.recv(fd, into, room, flags);
+}
 
 /* The name of who has sent: TCP names nobody, a unix stream the other end if that has a name. */
 static void name_sender(struct ip_socket *s, int64_t got, void *name, socklen_t *size) {
@@ -89,7 +92,9 @@ static __attribute__((noinline)) ssize_t write_on(int fd, const void *data, size
     return s ? ip_end_with(s, &call, sent(s, data, length, 0)) : ip_end_kernel(&call, real.write(fd, data, length));
 }
 
-ssize_t write(int fd, const void *data, size_t length) { return ip_is_known(fd) ? write_on(fd, data, length) : real.write(fd, data, length); }
+ssize_t write(int fd, const void *data, size_t length) {
+    return ip_is_known(fd) ? write_on(fd, data, length) : real.write(fd, data, length);
+}
 
 static __attribute__((noinline)) ssize_t send_on(int fd, const void *data, size_t length, int flags) {
     struct fs_call call;
@@ -97,7 +102,9 @@ static __attribute__((noinline)) ssize_t send_on(int fd, const void *data, size_
     return s ? ip_end_with(s, &call, sent(s, data, length, flags)) : ip_end_kernel(&call, real.send(fd, data, length, flags));
 }
 
-ssize_t send(int fd, const void *data, size_t length, int flags) { return ip_is_known(fd) ? send_on(fd, data, length, flags) : real.send(fd, data, length, flags); }
+ssize_t send(int fd, const void *data, size_t length, int flags) {
+    return ip_is_known(fd) ? send_on(fd, data, length, flags) : real.send(fd, data, length, flags);
+}
 
 ssize_t sendto(int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size) {
     struct fs_call call = {0};
@@ -319,8 +326,9 @@ int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, fs_message_flags 
 
 enum { PIECE = 65536, MOST = 0x7ffff000 }; /* MOST: bytes of one call (MAX_RW_COUNT) */
 
-/* Reads the file and sends what it has read. Behind a piece that was sent in part it only looks, as the kernel does: an error that has ended
- * the piece is this call's, and the next one is not told of it. -ESPIPE, with nothing done: the kernel reads this file in another way. */
+/* Reads the file and sends what it has read. Behind a piece that was sent in part it only looks, as the kernel does: an error that has
+ * ended the piece is this call's, and the next one is not told of it. -ESPIPE, with nothing done: the kernel reads this file in another
+ * way. */
 static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count) {
     int64_t sum = 0, result = 0;
     int flags = 0;

@@ -1,5 +1,5 @@
-/* Numbers of system calls and flags that the headers of an older system lack: the kernel may be newer than they are. They are the same on every
- * architecture.
+/* Numbers of system calls and flags that the headers of an older system lack: the kernel may be newer than they are. They are the same on
+ * every architecture.
  *
  * Responsible for: that this front end compiles with the headers of glibc 2.28 and of musl. Never: whether the kernel has the call. */
 #ifndef FASTSOCK_KERNEL_NUMBERS_H

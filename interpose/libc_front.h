@@ -12,8 +12,8 @@ extern const char fs_build[];
 int fs_libc_serves(void);
 
 /* Puts the front end in place in this process, in all loaded objects and in those that are loaded later. `settings`: their lists stay the
- * caller's as long as the process lives; NULL: those of the environment. `all`: it serves every TCP socket that is made from now on; otherwise
- * those that are claimed, what they accept, and their copies. Returns NULL, or why that is not possible. */
+ * caller's as long as the process lives; NULL: those of the environment. `all`: it serves every TCP socket that is made from now on;
+ * otherwise those that are claimed, what they accept, and their copies. Returns NULL, or why that is not possible. */
 const char *fs_libc_install(const struct fs_settings *settings, int all);
 
 /* The number is that of a socket which the program has `made`, or was given: it is served, if it is TCP and no connection yet. */
@@ -63,8 +63,8 @@ struct fs_libc_event {
     char value[64];
 };
 
-/* From now on `tell` is called when events wait, and again only when they were all taken. It must not wait for anything: its thread may have
- * locks of this library and of the program. It returns 0, or it has failed. NULL: nobody listens. */
+/* From now on `tell` is called when events wait, and again only when they were all taken. It must not wait for anything: its thread may
+ * have locks of this library and of the program. It returns 0, or it has failed. NULL: nobody listens. */
 void fs_libc_listen(int (*tell)(void));
 
 /* How many events wait. Those that only tell of paths are forgotten first, unless `details`. */
@@ -73,18 +73,19 @@ int fs_libc_events(int details);
 /* Takes the oldest event. 0: there is none. */
 int fs_libc_take_event(struct fs_libc_event *taken);
 
-/* Reports the events of this process and of those that it forks to `fastsock doctor`, in this folder (interpose/report.c). Its beginning and
- * its end are reported by the caller. */
+/* Reports the events of this process and of those that it forks to `fastsock doctor`, in this folder (interpose/report.c). Its beginning
+ * and its end are reported by the caller. */
 void fs_libc_report_to(const char *folder);
 
 /* Ends all connections, as the end of the process does, while other threads may be in calls: for tests. */
 void fs_libc_say_goodbye(void);
 
-/* This thread is about to fork, and the control thread shall not be there when the fork returns (1); it has forked, and may start now (0). */
+/* This thread is about to fork, and the control thread shall not be there when the fork returns (1); it has forked, and may start now
+ * (0). */
 void fs_libc_fork_quietly(int quietly);
 
-/* Serves a process whose Python cannot have the package, as fs_libc_install for all sockets, unless `enabled` is 0. `statistics`: the file for
- * those of this process, or NULL. */
+/* Serves a process whose Python cannot have the package, as fs_libc_install for all sockets, unless `enabled` is 0. `statistics`: the file
+ * for those of this process, or NULL. */
 const char *fs_libc_run(const char *statistics);
 
 /* ---- event loops ---- */
@@ -104,16 +105,16 @@ void fs_libc_end(struct fs_connection *c);
 /* Keeps it on kernel TCP, if it is not on the ring yet. */
 void fs_libc_decide(struct fs_connection *c, int reason);
 
-/* Nobody drives it any more: calls on its number are served from now on, those of the loop's own transport among them. The hooks are those of
- * its step. 0, or -errno: it is driven as before, as somebody waits for it past this front end, or for want of resources; -ENOTCONN: it has no
- * place in the loop any more. */
+/* Nobody drives it any more: calls on its number are served from now on, those of the loop's own transport among them. The hooks are those
+ * of its step. 0, or -errno: it is driven as before, as somebody waits for it past this front end, or for want of resources; -ENOTCONN: it
+ * has no place in the loop any more. */
 int fs_libc_hand_over(struct fs_connection *c, const struct fs_attach_hooks *hooks);
 
 /* Resets it, as the ring is broken (FS_VIOLATED), and reports why. */
 void fs_libc_reset(struct fs_connection *c);
 
-/* Takes it back to the kernel. Returns 0 if that is not possible. `*unread`: a file with bytes that come before all others, for the caller to
- * close; or -1. */
+/* Takes it back to the kernel. Returns 0 if that is not possible. `*unread`: a file with bytes that come before all others, for the caller
+ * to close; or -1. */
 int fs_libc_leave(struct fs_connection *c, int *unread);
 
 /* The host lock. */

@@ -3,6 +3,7 @@
  * Responsible for: that `real` has the C library's functions from the first call on, and that the core calls those and never ours.
  * Never: does anything with a descriptor. */
 #include "interpose.h"
+#include "kernel_numbers.h"
 
 #include <dlfcn.h>
 #include <sys/syscall.h>
@@ -24,7 +25,10 @@ struct fs_real real = {
 };
 
 /* (The C library of the build may be newer than the one that runs.) */
-static int missing_close_range(unsigned first, unsigned last, int flags) { return ip_calls.close_range(first, last, flags); }
+static int missing_close_range(unsigned first, unsigned last, int flags) {
+    long got = fs_call_kernel(SYS_close_range, (long[6]){first, last, flags});
+    return got < 0 ? (errno = (int)-got, -1) : 0;
+}
 
 static void missing_closefrom(int first) {
     if (missing_close_range(first < 0 ? 0 : (unsigned)first, ~0u, 0) == 0) return;
@@ -38,7 +42,8 @@ static int missing_execveat(int folder, const char *path, char *const *arguments
 }
 
 static int missing_epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
-    return ip_calls.epoll_pwait2(epoll, events, most, time, mask);
+    int64_t milliseconds = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
+    return real.epoll_pwait(epoll, events, most, (int)IP_MIN(milliseconds, (int64_t)INT32_MAX), mask);
 }
 
 /* (Of a vector at a place, the kernel takes the halves of the place.) */
@@ -95,5 +100,4 @@ void fs_set_lookup(void) {
 #define FS_SET_LATE(name, parameters, arguments) if (real.name == early_##name) real.name = late_##name;
     FS_OF_LIBRT(FS_SET_LATE)
 #undef FS_SET_LATE
-    ip_tell_core();
 }

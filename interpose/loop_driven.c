@@ -5,6 +5,7 @@
  * Responsible for: that such a connection has one record, and the lock in the loop's place. Never: runs code of the loop's with the lock,
  * since that may wait for Python's own lock, whose holder may wait for this one. */
 #include "interpose.h"
+#include "report.h"
 
 struct fs_connection *fs_libc_drive(int fd) {
     struct fs_connection *driven = NULL;
@@ -17,7 +18,8 @@ struct fs_connection *fs_libc_drive(int fd) {
         fs_path_connected(ip_conn(s));
     }
     /* (One that was used as a socket and has moved goes on being one: the calls of the loop's own transport are served.) */
-    if (s && s->opened && s->thing.numbers == 1 && !fs_is(ip_conn(s), FS_IS_ATTACHED) && fs_path_is_undecided(ip_conn(s)) && fs_pin(ip_conn(s))) {
+    if (s && s->opened && s->thing.numbers == 1 && !fs_is(ip_conn(s), FS_IS_ATTACHED) &&
+        fs_path_is_undecided(ip_conn(s)) && fs_pin(ip_conn(s))) {
         s->driven = 1;
         ip_settle(s);
         driven = ip_conn(s);

@@ -1,18 +1,15 @@
-/* The environment of programs that cannot have this library and are started by one that has it: the loader of another C library does not start a
- * program with it, and a sanitizer's runtime wants to be first. LD_PRELOAD does not name it there.
+/* The environment of programs that cannot have this library and are started by one that has it: the loader of another C library does not
+ * start a program with it, and a sanitizer's runtime wants to be first. LD_PRELOAD does not name it there.
  *
  * Responsible for: that environment. Never: what a program is (program_file.c). Nothing here allocates by malloc, or uses much stack: the
  * caller may be a signal handler, or the child of vfork. */
 #include "interpose.h"
+#include "process.h"
 #include "program_file.h"
 
 #include <dlfcn.h>
 #include <limits.h>
 #include <sys/mman.h>
-
-int fs_program_open(const char *path) { return ip_calls.open(path, O_RDONLY | O_CLOEXEC); }
-ssize_t fs_program_read(int fd, void *into, size_t size, uint64_t at) { return ip_calls.pread(fd, into, size, (off_t)at); }
-void fs_program_close(int fd) { ip_close_own(fd); }
 
 static const char preload[] = "LD_PRELOAD=";
 

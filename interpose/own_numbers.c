@@ -10,6 +10,7 @@
  * Responsible for: that a number is the core's or the program's, and never both. Never: what the core makes. */
 #include "interpose.h"
 #include "kernel_numbers.h"
+#include "own_numbers.h"
 
 static struct ip_thing ours = {.kind = IP_OURS};
 static struct ip_thing passing = {.kind = IP_OURS}; /* the core's for a moment */

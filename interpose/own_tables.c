@@ -7,14 +7,15 @@
  * Responsible for: that such a call finds the program's own threads. Never: forks, whose child is a process of its own (process.c). */
 #include "interpose.h"
 #include "kernel_numbers.h"
+#include "process.h"
 
 enum {
     NEEDS_ONE_THREAD = CLONE_NEWUSER | CLONE_THREAD | CLONE_SIGHAND | CLONE_VM,
     NAPS = 1000, /* of 100 us */
 };
 
-/* (With this flag the call changes nothing, and a process of several threads is refused. The kernel still counts a thread that was joined a moment
- * ago.) */
+/* (With this flag the call changes nothing, and a process of several threads is refused. The kernel still counts a thread that was joined a
+ * moment ago.) */
 int ip_has_one_thread(int naps) {
     for (;; naps--) {
         if (fs_call_kernel(SYS_unshare, (long[6]){CLONE_THREAD}) == 0) return 1;

@@ -2,6 +2,7 @@
  *
  * Responsible for: that a wait which a connection on the ring could end asks for it there. Never: what is ready. */
 #include "interpose.h"
+#include "own_numbers.h"
 
 enum { FEW = 2 }; /* descriptors of a call that need no memory beyond the stack: a handler may have little of it */
 
@@ -71,37 +72,15 @@ static int made(int fd) {
 int epoll_create(int size) { return made(real.epoll_create(size)); }
 int epoll_create1(int flags) { return made(real.epoll_create1(flags)); }
 
-/* SYNC: poller - pairs with poller_for: it is whole. */
-static struct fs_poller *poller_of(struct ip_epoll *e) { return ip_load_acquire(&e->poller); }
-
-/* `epoll`: a number of the instance. (Another thread may have closed it since it was looked up: whoever has the record next gets no poller of it.) */
-static struct fs_poller *poller_for(struct ip_epoll *e, int epoll, int *failed) {
-    struct fs_poller *p = poller_of(e);
-    if (p) return p;
-    ip_lock();
-    int is_it = ip_epoll_at(epoll) == e;
-    *failed = -EBADF;
-    p = is_it ? poller_of(e) : NULL;
-    if (is_it && !p) {
-        p = fs_poller_new(e->number, failed);
-        if (p && e->exposed) fs_poller_expose(p);
-        if (p) fs_poller_share(p, ip_load_relaxed(&e->family));
-        /* SYNC: poller - pairs with poller_of. */
-        if (p) ip_store_release(&e->poller, p);
-    }
-    ip_unlock();
-    return p;
-}
-
-/* The poller of an instance that this thread is about to wait on, or NULL: the kernel's wait will do. While it sleeps another thread may add
- * the instance's first connection. So a program with threads never waits past its poller. */
+/* The poller of an instance that this thread is about to wait on, or NULL: the kernel's wait will do. While it sleeps another thread may
+ * add the instance's first connection. So a program with threads never waits past its poller. */
 static struct fs_poller *poller_to_wait_on(int epoll) {
     struct ip_epoll *e = ip_epoll_at(epoll);
-    struct fs_poller *p = e ? poller_of(e) : NULL;
+    struct fs_poller *p = e ? ip_poller_of(e) : NULL;
     int failed;
     if (p || !e || !ip_has_threads()) return p;
     ip_enter();
-    p = poller_for(e, epoll, &failed); /* (without memory for it there is none for a connection either) */
+    p = ip_poller_for(e, epoll, &failed); /* (without memory for it there is none for a connection either) */
     ip_leave();
     return p;
 }
@@ -112,30 +91,13 @@ static void expose_epoll(int fd) {
     if (!e || e->exposed) return;
     ip_lock();
     e->exposed = 1;
-    struct fs_poller *p = poller_of(e);
+    struct fs_poller *p = ip_poller_of(e);
     if (p) fs_poller_expose(p);
     ip_unlock();
 }
 
-/* Where the kernel has the registration of a socket as the program has made it, or NULL. With the lock. */
-static struct ip_epoll *where_registered(const struct ip_socket *s) {
-    struct ip_epoll *e = s->registered.in;
-    return e && s->registered.version == e->version ? e : NULL;
-}
-
-int ip_register(struct ip_socket *s) {
-    struct ip_epoll *e = where_registered(s);
-    struct epoll_event event = {.events = s->registered.events, .data.u64 = s->registered.data};
-    int failed = -ENOMEM;
-    if (!e) return 0;
-    struct fs_poller *p = event.events & EPOLLEXCLUSIVE ? NULL : poller_for(e, e->number, &failed); /* (such a registration can never be changed) */
-    if (p) failed = fs_poller_ctl(p, EPOLL_CTL_MOD, s->registered.fd, fs_pollable_of(ip_conn(s)), &event);
-    if (!failed) s->registered.in = NULL;
-    return failed;
-}
-
-/* True if the kernel can have the registration as the program makes it. (Of a single shot nobody would know whether it was told, when the socket
- * becomes a connection.) With the lock. */
+/* True if the kernel can have the registration as the program makes it. (Of a single shot nobody would know whether it was told, when the
+ * socket becomes a connection.) With the lock. */
 static int is_plain(const struct ip_socket *s, const struct epoll_event *event) {
     return event && !(event->events & EPOLLONESHOT) && (!(event->events & EPOLLEXCLUSIVE) || ip_is(&s->thing, IP_SOCKET)) &&
            !fs_is_poller_data(event->data.u64);
@@ -146,7 +108,7 @@ static int is_plain(const struct ip_socket *s, const struct epoll_event *event) 
 static int control_in_kernel(struct ip_epoll *e, struct ip_socket *s, int epoll, int what, int fd, struct epoll_event *event, int *done) {
     if (s->opened) return 0;
     ip_lock();
-    struct ip_epoll *in = where_registered(s);
+    struct ip_epoll *in = ip_where_registered(s);
     int is_alone = !s->opened && ip_socket_at(fd) == s && s->thing.numbers == 1;
     int plain = is_alone && in == (what == EPOLL_CTL_ADD ? NULL : e) && (what == EPOLL_CTL_DEL || is_plain(s, event));
     if (plain) {
@@ -171,19 +133,20 @@ int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
         return real.epoll_ctl(epoll, what, fd, event);
     }
     struct ip_socket *s = ip_socket_at(fd);
-    struct fs_poller *p = poller_of(e);
+    struct fs_poller *p = ip_poller_of(e);
     if (!p && !s && !(what != EPOLL_CTL_DEL && event && fs_is_poller_data(event->data.u64))) return real.epoll_ctl(epoll, what, fd, event);
     if (s && control_in_kernel(e, s, epoll, what, fd, event, &done)) return done;
     ip_enter();
-    if (!p) p = poller_for(e, epoll, &failed);
+    if (!p) p = ip_poller_for(e, epoll, &failed);
     done = p ? fs_poller_ctl(p, what, fd, s ? fs_pollable_of(ip_conn(s)) : NULL, event) : failed;
     ip_leave();
     return result_of(done);
 }
 
-/* The wait by the program's own call, where the kernel alone has something to tell. Returns true with the result in `*done`; or false: the wait
- * is still to be made, for the rest of `*patience`. */
-static int wait_in_kernel(struct fs_poller *p, int epoll, struct epoll_event *events, int most, int64_t *patience, const sigset_t *mask, int *done) {
+/* The wait by the program's own call, where the kernel alone has something to tell. Returns true with the result in `*done`; or false: the
+ * wait is still to be made, for the rest of `*patience`. */
+static int wait_in_kernel(struct fs_poller *p, int epoll, struct epoll_event *events, int most, int64_t *patience, const sigset_t *mask,
+                          int *done) {
     int sleeps = *patience != 0, milliseconds = *patience < 0 ? -1 : (int)(*patience / 1000000);
     ip_enter();
     int whole_ms = *patience % 1000000 <= 0 && *patience / 1000000 < INT32_MAX;

@@ -2,37 +2,13 @@
  *
  * Responsible for: that a connection is let go of once by each process that has it. Never: other numbers. */
 #include "interpose.h"
+#include "own_numbers.h"
+#include "process.h"
+#include "report.h"
 
 #include <limits.h>
-#include <linux/seccomp.h>
 #include <paths.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-
-/* ---- whose memory this is ------------------------------------------------------------------------------------------ */
-
-static pid_t own_process;
-static fs_word32 no_mark;
-fs_word32 *ip_original_mark = &no_mark, ip_memory_shared, ip_threads_by_hand;
-fs_word32 ip_filtered;
-
-static void make_mark(void) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    void *made = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED) return;
-    if (madvise(made, page, MADV_WIPEONFORK) == 0) ip_original_mark = made;
-    else munmap(made, page);
-}
-
-/* (A word is enough: a copy of the memory has 0 there, and of memory that is shared the kernel is asked.) */
-void ip_claim_memory(void) {
-    if (ip_original_mark == &no_mark) make_mark();
-    own_process = getpid();
-    ip_store_relaxed(&ip_memory_shared, ip_original_mark == &no_mark);
-    ip_store_relaxed(ip_original_mark, 1);
-}
-
-int ip_ask_process(void) { return getpid() == own_process; }
 
 /* ---- forks ---------------------------------------------------------------------------------------------------------- */
 
@@ -57,8 +33,8 @@ void ip_prepare_fork(void) {
     } while (ip_times_let_go != seen);
 }
 
-/* From its end to the end of the fork the thread has the lock, which the child has to find free. (A handler of another library's that forks in
- * between makes a child of its own.) */
+/* From its end to the end of the fork the thread has the lock, which the child has to find free. (A handler of another library's that forks
+ * in between makes a child of its own.) */
 static void before(int bare) {
     if (ip_thread.forking) ip_thread.forking++;
     if (ip_thread.forking || !ip_is_own_process()) return;
@@ -112,15 +88,6 @@ static void in_parent(int bare) {
     }
     ip_unlock();
     errno = error;
-}
-
-fs_word32 ip_thread_due;
-
-void ip_start_due_thread(void) {
-    if (!ip_may_use_libc() || !ip_exchange(&ip_thread_due, 0)) return;
-    ip_lock();
-    fs_start_control_thread();
-    ip_unlock();
 }
 
 static void start_over(struct ip_socket *s, void *with) {
@@ -342,47 +309,6 @@ FILE *popen(const char *command, const char *mode) {
     return real.popen(command, mode);
 }
 
-/* ---- filters of system calls ------------------------------------------------------------------------------------------------ */
-
-static void leave_for_good(struct ip_socket *s, void *with) {
-    (void)with;
-    struct fs_call call;
-    if (ip_is(&s->thing, IP_SOCKET) || !ip_leave_ring(s)) return;
-    if (s->opened && ip_hold(s, &call)) {
-        if (fs_note_ended(ip_conn(s))) fs_finish(ip_conn(s));
-        ip_end(s, &call);
-    }
-    ip_settle(s);
-}
-
-void ip_go_without(void) {
-    ip_each_socket(leave_for_good, NULL);
-    fs_control_thread_stop();
-    ip_write_statistics();
-    ip_store_relaxed(&ip_activity, IP_INACTIVE);
-}
-
-/* A filter knows the program's calls and not the core's, and may kill for them: from here on this process does what it does without us. */
-void ip_before_filter(void) {
-    if (!ip_is_active() || !ip_is_own_process()) return;
-    int error = errno;
-    ip_lock();
-    ip_go_without();
-    ip_store_relaxed(&ip_filtered, 1);
-    ip_unlock();
-    errno = error;
-}
-
-int prctl(int what, ...) {
-    va_list more;
-    va_start(more, what);
-    unsigned long a = va_arg(more, unsigned long), b = va_arg(more, unsigned long), c = va_arg(more, unsigned long);
-    unsigned long d = va_arg(more, unsigned long);
-    va_end(more);
-    if (what == PR_SET_SECCOMP && (a == SECCOMP_MODE_STRICT || (a == SECCOMP_MODE_FILTER && b))) ip_before_filter();
-    return real.prctl(what, a, b, c, d);
-}
-
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 
 struct visit {
@@ -416,20 +342,31 @@ void fs_libc_say_goodbye(void) {
 
 static fs_word32 finished; /* the process whose end was told */
 
-/* What this front end does at the end of the process, however the program ends it. (Inside the core is who ends the process in a handler of its own
- * fault there, such as that of a buffer it may not touch: it may have locks of the core's. Then the kernel ends the connections, as when a process is
- * killed.) */
+/* (The report says why a connection is where it is.) */
+static void open_early(struct ip_socket *s, void *with) {
+    (void)with;
+    ip_open(s);
+}
+
+/* What this front end does at the end of the process, however the program ends it. (Inside the core is who ends the process in a handler of
+ * its own fault there, such as that of a buffer it may not touch: it may have locks of the core's. Then the kernel ends the connections, as
+ * when a process is killed.) */
 static void finish(void) {
     if (!ip_is_active() || !ip_is_own_process() || ip_thread.busy) return;
     if (ip_exchange(&finished, (uint32_t)getpid()) == (uint32_t)getpid()) return;
     ip_write_statistics();
-    ip_end_report();
+    if (ip_has_report()) {
+        ip_lock();
+        ip_each_socket(open_early, NULL);
+        ip_unlock();
+        ip_end_report();
+    }
     fs_libc_say_goodbye();
 }
 
 /* exit(3) calls the handlers of atexit(3) and the destructors, the last registered first, and then writes out the streams, the last opened
- * first. All of them may send. So a stream of ours, opened before those of the program, gets its only byte from the handler that was registered
- * first. */
+ * first. All of them may send. So a stream of ours, opened before those of the program, gets its only byte from the handler that was
+ * registered first. */
 static FILE *last_stream;
 
 static ssize_t write_last(void *nothing, const char *byte, size_t size) {
@@ -444,7 +381,8 @@ static void at_exit(void *nothing) {
     else finish();
 }
 
-/* (What the C library's atexit and at_quick_exit call, with their object: its destruction would call the handler. Ours is never unloaded.) */
+/* (What the C library's atexit and at_quick_exit call, with their object: its destruction would call the handler. Ours is never
+ * unloaded.) */
 extern int __cxa_atexit(void (*handler)(void *), void *argument, void *object);
 #ifdef __GLIBC__
 extern int __cxa_at_quick_exit(void (*handler)(void), void *object);

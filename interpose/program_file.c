@@ -1,7 +1,7 @@
 /* What an executable file says of itself (elf(5), execve(2)), and which one a name means.
  *
- * Responsible for: whether a program can have this library. Never: starts one. Nothing here allocates, or uses much stack: the caller may be
- * a signal handler, or the child of vfork. */
+ * Responsible for: whether a program can have this library. Never: starts one. Nothing here allocates, or uses much stack: the caller may
+ * be a signal handler, or the child of vfork. */
 #include "program_file.h"
 
 #include <errno.h>
@@ -90,7 +90,8 @@ static enum fs_program_kind kind_of(int fd, struct fs_program_scratch *scratch, 
     Elf64_Phdr segment, dynamic = {0};
     int is_musl = 0, has_loader = 0;
     if (!whole(fd, &head, sizeof head, 0) || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) return FS_PROGRAM_FOREIGN;
-    if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_ident[EI_DATA] != OWN_ORDER || head.e_machine != OWN_MACHINE) return FS_PROGRAM_FOREIGN;
+    if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_ident[EI_DATA] != OWN_ORDER || head.e_machine != OWN_MACHINE)
+        return FS_PROGRAM_FOREIGN;
     for (int i = 0; i < head.e_phnum && i < SECTIONS; i++) {
         if (!whole(fd, &segment, sizeof segment, head.e_phoff + (uint64_t)i * head.e_phentsize)) return FS_PROGRAM_FOREIGN;
         if (segment.p_type == PT_DYNAMIC) dynamic = segment;
@@ -151,8 +152,8 @@ static const char *base_of(const char *path) {
 
 static int is_python(const char *path) { return !strncmp(base_of(path), "python", 6); }
 
-/* The program gets other rights than this process has, so that the loader trusts its environment less (AT_SECURE of getauxval(3)). Root's own
- * setuid programs get none when root starts them. */
+/* The program gets other rights than this process has, so that the loader trusts its environment less (AT_SECURE of getauxval(3)). Root's
+ * own setuid programs get none when root starts them. */
 static int changes_user(const char *path) {
     struct stat status;
     if (stat(path, &status)) return 0;

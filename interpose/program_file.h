@@ -36,8 +36,8 @@ int fs_program_open(const char *path); /* for reading */
 ssize_t fs_program_read(int fd, void *into, size_t size, uint64_t at);
 void fs_program_close(int fd);
 
-/* What the program in a file is, or the interpreter of a script, and of its interpreter; FS_PROGRAM_STATIC if that cannot be read. `asks_go`: also
- * whether it is Go's, which takes the longest to find out. */
+/* What the program in a file is, or the interpreter of a script, and of its interpreter; FS_PROGRAM_STATIC if that cannot be read.
+ * `asks_go`: also whether it is Go's, which takes the longest to find out. */
 enum fs_program_kind fs_program_kind_of(const char *path, struct fs_program_scratch *scratch, int asks_go);
 
 /* The file of a command on the PATH, in `room` of PATH_MAX bytes; a name with a slash is its own. NULL: there is none. */
@@ -52,8 +52,8 @@ struct fs_program {
     struct fs_program_scratch scratch;
 };
 
-/* Finds the program of a name: a file, or a command on the PATH. Returns 1; 0 if `python NAME` should be run: a script without an interpreter
- * line or one of Python that was named itself, a folder, an option, or a name that does not exist; or -errno. */
+/* Finds the program of a name: a file, or a command on the PATH. Returns 1; 0 if `python NAME` should be run: a script without an
+ * interpreter line or one of Python that was named itself, a folder, an option, or a name that does not exist; or -errno. */
 int fs_find_program(const char *name, struct fs_program *found);
 
 /* Why it cannot have the library, or NULL. */

@@ -1,13 +1,14 @@
-/* What the Python package in this process is told: its connections, and their events, for the program's log.
+/* What the Python package in this process is told of: events of its connections, for the program's log.
  *
- * Responsible for: that nothing is waited for. Events lie in a queue, and whoever listens is asked to take them later, by a thread that has no
- * lock of this library. Never: which of them the program wants. */
+ * Responsible for: that nothing is waited for. Events lie in a queue, and whoever listens is asked to take them later, by a thread that has
+ * no lock of this library. Never: which of them the program wants. */
 #include "interpose.h"
+#include "report.h"
 
 #include <arpa/inet.h>
 #include <sys/un.h>
 
-/* ---- connections ------------------------------------------------------------------------------------------------------- */
+/* ---- addresses --------------------------------------------------------------------------------------------------------- */
 
 /* The name of an end of a unix stream, as netstat shows it; without one "-". */
 static int unix_text_of(char *text, int fd, int (*ask)(int fd, struct sockaddr *end, socklen_t *size)) {
@@ -45,45 +46,6 @@ int ip_ends(struct ip_socket *s, char *local, char *peer) {
     return text_of(peer, fd, getpeername) && known;
 }
 
-static struct fs_libc_path path_of(const struct ip_socket *s) {
-    const struct fs_connection *c = ip_conn(s);
-    return (struct fs_libc_path){fs_is(c, FS_IS_SENDING_RING), fs_is(c, FS_IS_RECEIVING_RING), fs_is(c, FS_IS_ATTACHED), (int)fs_reason_of(c)};
-}
-
-int fs_libc_path(int fd, struct fs_libc_path *path) {
-    ip_lock();
-    struct ip_socket *s = ip_socket_at(fd);
-    if (s) ip_open(s);
-    int open = s && s->opened;
-    if (open) *path = path_of(s);
-    ip_unlock();
-    return open;
-}
-
-struct asked { struct fs_libc_connection *list; int room, count; };
-
-static void add(struct ip_socket *s, void *with) {
-    struct asked *asked = with;
-    ip_open(s);
-    if (!s->opened || fs_is(ip_conn(s), FS_IS_CLOSED)) return;
-    if (asked->count < asked->room) {
-        struct fs_libc_connection *told = &asked->list[asked->count];
-        told->fd = fs_fd(ip_conn(s));
-        told->path = path_of(s);
-        ip_ends(s, told->local, told->peer);
-        fs_copy_counters(ip_conn(s), &told->count);
-    }
-    asked->count++;
-}
-
-int fs_libc_connections(struct fs_libc_connection *list, int room) {
-    struct asked asked = {list, room, 0};
-    ip_lock();
-    ip_each_socket(add, &asked);
-    ip_unlock();
-    return asked.count;
-}
-
 /* ---- events ------------------------------------------------------------------------------------------------------------ */
 
 enum { ROOM = 256, FOR_DETAILS = 192 }; /* the rest is for events that everybody wants to know */
@@ -95,7 +57,9 @@ static pid_t telling; /* the process whose listener was told, and has not taken 
 static int (*tell)(void);
 
 /* Those that nobody wants who does not ask for them (fastsock/observability.py). */
-static int is_detail(const struct fs_libc_event *e) { return !strcmp(e->event, "fastsock.path") || !strcmp(e->event, "fastsock.rendezvous_failed"); }
+static int is_detail(const struct fs_libc_event *e) {
+    return !strcmp(e->event, "fastsock.path") || !strcmp(e->event, "fastsock.rendezvous_failed");
+}
 
 void ip_tell_program(struct ip_socket *s, const char *event, const char *name, const char *value, const char *reason) {
     if (ip_likely(!tell)) return;

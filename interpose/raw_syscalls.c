@@ -1,11 +1,13 @@
 /* System calls that a program makes by number, past the C library's functions.
  *
- * libuv closes by number, and others read. io_uring would work on descriptors past all of this: its set-up is refused, as on a kernel that has
- * none, and programs do without. What calls the kernel without syscall(2) is not seen (docs/interpose.md).
+ * libuv closes by number, and others read. io_uring would work on descriptors past all of this: its set-up is refused, as on a kernel that
+ * has none, and programs do without. What calls the kernel without syscall(2) is not seen (docs/interpose.md).
  *
  * Responsible for: that these numbers do what the functions of their names do. Never: other system calls. */
 #include "interpose.h"
 #include "kernel_numbers.h"
+#include "process.h"
+#include "signals.h"
 
 #include <linux/sched.h>
 #include <linux/seccomp.h>
@@ -16,28 +18,6 @@ int close_range(unsigned first, unsigned last, int flags); /* glibc declares the
 int execveat(int folder, const char *path, char *const *arguments, char *const *environment, int flags);
 
 enum { IO_URING_SETUP = 425, SYS_CLONE3 = 435 /* on every architecture */ };
-
-/* (The kernel is called as it is: memory allocators come here before anything can be looked up.) */
-long fs_call_kernel(long number, const long a[6]) {
-    /* (Loaded before a register has a value that must stay: a sanitizer makes a call of each load.) */
-    long first = a[0], second = a[1], third = a[2], fourth = a[3], fifth = a[4], sixth = a[5];
-#if defined(__x86_64__)
-    register long r10 __asm__("r10") = fourth, r8 __asm__("r8") = fifth, r9 __asm__("r9") = sixth;
-    long got;
-    __asm__ volatile("syscall"
-                     : "=a"(got)
-                     : "a"(number), "D"(first), "S"(second), "d"(third), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-    return got;
-#elif defined(__aarch64__)
-    register long x8 __asm__("x8") = number, x0 __asm__("x0") = first, x1 __asm__("x1") = second, x2 __asm__("x2") = third;
-    register long x3 __asm__("x3") = fourth, x4 __asm__("x4") = fifth, x5 __asm__("x5") = sixth;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
-    return x0;
-#else
-#error "this architecture's system calls are not known here"
-#endif
-}
 
 /* (On a stack of its own the child does not come back to the caller of syscall(2).) */
 static int forks(long number, const long a[6], uint64_t flags, uint64_t stack, long *got) {
@@ -58,8 +38,12 @@ static int serve(long number, const long a[6], long *got) {
     case SYS_writev: *got = writev((int)a[0], (const struct iovec *)a[1], (int)a[2]); return 1;
     case SYS_preadv2: *got = preadv2((int)a[0], (const struct iovec *)a[1], (int)a[2], a[3], (int)a[5]); return 1;
     case SYS_pwritev2: *got = pwritev2((int)a[0], (const struct iovec *)a[1], (int)a[2], a[3], (int)a[5]); return 1;
-    case SYS_recvfrom: *got = recvfrom((int)a[0], (void *)a[1], (size_t)a[2], (int)a[3], (struct sockaddr *)a[4], (socklen_t *)a[5]); return 1;
-    case SYS_sendto: *got = sendto((int)a[0], (const void *)a[1], (size_t)a[2], (int)a[3], (const struct sockaddr *)a[4], (socklen_t)a[5]); return 1;
+    case SYS_recvfrom:
+        *got = recvfrom((int)a[0], (void *)a[1], (size_t)a[2], (int)a[3], (struct sockaddr *)a[4], (socklen_t *)a[5]);
+        return 1;
+    case SYS_sendto:
+        *got = sendto((int)a[0], (const void *)a[1], (size_t)a[2], (int)a[3], (const struct sockaddr *)a[4], (socklen_t)a[5]);
+        return 1;
     case SYS_recvmsg: *got = recvmsg((int)a[0], (struct msghdr *)a[1], (int)a[2]); return 1;
     case SYS_sendmsg: *got = sendmsg((int)a[0], (const struct msghdr *)a[1], (int)a[2]); return 1;
     case SYS_sendmmsg: *got = sendmmsg((int)a[0], (struct mmsghdr *)a[1], (unsigned)a[2], (int)a[3]); return 1;

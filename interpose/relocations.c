@@ -29,7 +29,8 @@ enum { JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOB_DAT = R_AARCH64_GLOB_DAT, ABSOLUTE 
 
 /* ---- the functions ---------------------------------------------------------------------------------------------------- */
 
-/* What the library shows beside the table of libc_functions.h (interpose/exports.map): functions with code of their own in the C library. */
+/* What the library shows beside the table of libc_functions.h (interpose/exports.map): functions with code of their own in the C
+ * library. */
 #define OTHERS(E) \
     E(__dprintf_chk) E(__poll_chk) E(__ppoll_chk) E(__read_chk) E(__recv_chk) E(__recvfrom_chk) E(__vdprintf_chk) E(dprintf) E(execl) \
     E(execle) E(execlp) E(execv) E(execvp) E(siginterrupt) E(signal) E(sigset) E(sockatmark) E(syscall) E(sysv_signal)
@@ -296,8 +297,8 @@ enum { SETTLING = 1000000000 }; /* ns */
 
 static fs_word32 unsettled;
 
-/* A thread may be in a first call, or load an object, while the functions are put in: then it fills a slot with what it has found before. So
- * the slots are looked at again before a connection moves, until no thread can be in such a call any more. */
+/* A thread may be in a first call, or load an object, while the functions are put in: then it fills a slot with what it has found before.
+ * So the slots are looked at again before a connection moves, until no thread can be in such a call any more. */
 void ip_look_again(void) {
     if (ip_likely(!ip_load_relaxed(&unsettled))) return;
     ip_lock();
@@ -329,7 +330,8 @@ static const struct function *taken_by_another(void *program, const char **file)
     return NULL;
 }
 
-/* A library that stands between finds its next function by dlsym(3): it must not be ours again. What it stands before goes by names alone. */
+/* A library that stands between finds its next function by dlsym(3): it must not be ours again. What it stands before goes by names
+ * alone. */
 static void leave_out_chained(void) {
     for (struct function *f = functions; f < functions + FUNCTIONS; f++) {
         if (!f->next || ours_for(f->next) == f->ours) continue;

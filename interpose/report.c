@@ -4,6 +4,7 @@
  * Responsible for: what the doctor reads. Never: advice, or sums over processes. Nothing here allocates: a handler of the program may have
  * made the call. No descriptor stays open. */
 #include "interpose.h"
+#include "report.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -130,7 +131,6 @@ void ip_begin_report(void) {
 static struct line *ended;
 
 static void list_open(struct ip_socket *s, void *listed) {
-    ip_open(s);
     if (!s->opened || fs_is(ip_conn(s), FS_IS_CLOSED) || ended->length > sizeof ended->text - 512) return;
     size_t before = ended->length;
     add(ended, "%s{", *(int *)listed ? ", " : "");
@@ -143,8 +143,10 @@ static void list_open(struct ip_socket *s, void *listed) {
     }
 }
 
+int ip_has_report(void) { return folder[0] && begun == getpid(); }
+
 void ip_end_report(void) {
-    if (!folder[0] || begun != getpid() || !(ended = begin("end"))) return;
+    if (!ip_has_report() || !(ended = begin("end"))) return;
     add(ended, ", \"loops\": [], \"stats\": {\"fallback_reasons\": {");
     for (int i = 1, n = 0; i < FS_REASONS; i++)
         if (fs_count_paths(i) > 0) add(ended, "%s\"%s\": %lld", n++ ? ", " : "", fs_reason_text(i), (long long)fs_count_paths(i));

@@ -2,6 +2,7 @@
  *
  * Responsible for: which path, how a call waits, and what a call returns that stops with a part done. Never: descriptors. */
 #include "interpose.h"
+#include "signals.h"
 
 /* (Who shares the socket is looked at first: if nobody does, nobody changes the flag behind the answer but this process, which says so.) */
 static int ask_if_nonblocking(struct ip_socket *s) {
@@ -76,8 +77,8 @@ static int64_t again(struct ip_socket *s, const struct wait *w, int64_t got) {
     return got == -EINTR && ip_thread.ran != w->ran && !is_interrupted(s, w) ? -EINPROGRESS : got;
 }
 
-/* Polls, then makes the kernel's own blocking call, in which handlers run. `whole`: MSG_WAITALL; cleared when the kernel's call has returned
- * data, as it has decided how much. Returns -EINPROGRESS if nothing was done and the path may have changed. */
+/* Polls, then makes the kernel's own blocking call, in which handlers run. `whole`: MSG_WAITALL; cleared when the kernel's call has
+ * returned data, as it has decided how much. Returns -EINPROGRESS if nothing was done and the path may have changed. */
 static int64_t receive_asleep(struct ip_socket *s, const struct wait *w, void *into, size_t room, int flags, int *whole) {
     int polled = 0;
     int64_t got = fs_receive_polling(ip_conn(s), into, room, flags & ~MSG_WAITALL, &polled);
@@ -90,8 +91,8 @@ static int64_t receive_asleep(struct ip_socket *s, const struct wait *w, void *i
     return got;
 }
 
-/* What a call returns that stops with a part done. The core keeps an error for the next call, which has to come to it, also where the connection
- * is decided for kernel TCP before that. */
+/* What a call returns that stops with a part done. The core keeps an error for the next call, which has to come to it, also where the
+ * connection is decided for kernel TCP before that. */
 static int64_t end_partial(struct ip_socket *s, size_t done, int64_t why) {
     int64_t result = fs_end_partial(ip_conn(s), (int64_t)done, why);
     if (result > 0 && why < 0 && why != -EAGAIN && why != -EINTR) {

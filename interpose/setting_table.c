@@ -1,7 +1,7 @@
 /* One parser of settings, for variables, for the arguments of the launcher, and for the keyword arguments of the Python package.
  *
- * Responsible for: the table, what a value may be, and what is said of a wrong one. Never: what a setting does (settings.c). The launcher has
- * this file too, without the library. */
+ * Responsible for: the table, what a value may be, and what is said of a wrong one. Never: what a setting does (settings.c). The launcher
+ * has this file too, without the library. */
 #include "settings.h"
 
 #include <arpa/inet.h>
@@ -280,7 +280,8 @@ int fs_setting_is_unknown(const char *variable, const struct fs_setting **neares
     if (strncmp(variable, prefix, strlen(prefix)) != 0 || length >= sizeof known) return 0;
     char name[64] = "";
     memcpy(name, variable, length);
-    if (!strcmp(name, "FASTSOCK_DEBUG") || !strcmp(name, "FASTSOCK_MUSL") || !strcmp(name, "FASTSOCK_RUN") || !strncmp(name, "FASTSOCK_RUN_", 13)) return 0;
+    if (!strcmp(name, "FASTSOCK_DEBUG") || !strcmp(name, "FASTSOCK_MUSL") || !strcmp(name, "FASTSOCK_RUN")) return 0;
+    if (!strncmp(name, "FASTSOCK_RUN_", 13)) return 0;
     int least = (int)(length - strlen(prefix)) * 2 / 5 + 1; /* three of five letters are the same */
     for (const struct fs_setting *it = fs_setting_table; it->name; it++) {
         int distance = distance_between(name + strlen(prefix), fs_setting_variable(it, known) + strlen(prefix));

@@ -2,6 +2,7 @@
  *
  * Responsible for: whether a preloaded program is served, and what the core is told. Never: what a value may be (setting_table.c). */
 #include "interpose.h"
+#include "own_numbers.h"
 #include "settings.h"
 
 #include <dlfcn.h>
@@ -32,7 +33,7 @@ void ip_keep_statistics(const char *file) {
 int ip_is_preloaded(void) {
     static void *program;
     if (!program) program = dlopen(NULL, RTLD_LAZY); /* with all that every object finds */
-    return dlsym(program, "fs_libc_install") == (void *)fs_libc_install;
+    return dlsym(program, "fs_libc_sum_counters") == (void *)fs_libc_sum_counters;
 }
 
 int ip_is_asked_to_serve(void) {
@@ -59,7 +60,8 @@ void ip_use_settings(const struct fs_settings *s) {
     struct fs_upgrade_config config = {
         .window = (int)s->window,
         .chunk = (int)s->chunk_size,
-        .flow = {.ack_threshold = s->_delayed_ack ? (uint32_t)s->ack_threshold : 1, .combine_limit = s->combine ? (uint32_t)s->combine_limit : 0,
+        .flow = {.ack_threshold = s->_delayed_ack ? (uint32_t)s->ack_threshold : 1,
+                   .combine_limit = s->combine ? (uint32_t)s->combine_limit : 0,
                    .combine_when_full = (int)s->_combine_when_full},
         .memory_cap = s->memory_cap,
         .rendezvous_dir = s->rendezvous_dir.items,

@@ -1,5 +1,5 @@
-/* The settings: one table of their names, kinds, defaults and ranges, for the library, the launcher and the Python package, and what is read
- * by it. docs/settings.md says what they mean. */
+/* The settings: one table of their names, kinds, defaults and ranges, for the library, the launcher and the Python package, and what is
+ * read by it. docs/settings.md says what they mean. */
 #ifndef FASTSOCK_SETTINGS_H
 #define FASTSOCK_SETTINGS_H
 
@@ -83,14 +83,15 @@ void fs_settings_free(struct fs_settings *s);
 /* The error as a line of text. */
 void fs_setting_say(const struct fs_setting_error *e, char line[FS_SETTING_LINE]);
 
-/* The users of `trust` as its value, with numbers for names, and with the user namespace in which they have those: elsewhere they are others. */
+/* The users of `trust` as its value, with numbers for names, and with the user namespace in which they have those: elsewhere they are
+ * others. */
 void fs_users_text(const struct fs_list *users, char *text, size_t size);
 
 /* The variable of a setting, in `into` of 64 bytes. */
 const char *fs_setting_variable(const struct fs_setting *it, char *into);
 
-/* True if the variable begins with FASTSOCK_ and is no setting, nor a variable of `fastsock run`. `*nearest`: the setting that is spelled most
- * like it, or NULL. */
+/* True if the variable begins with FASTSOCK_ and is no setting, nor a variable of `fastsock run`. `*nearest`: the setting that is spelled
+ * most like it, or NULL. */
 int fs_setting_is_unknown(const char *variable, const struct fs_setting **nearest);
 
 /* Writes a warning of each such variable to stderr, unless somebody has done so already (FASTSOCK_RUN_TOLD). Returns how many there are. */

@@ -1,17 +1,18 @@
-/* Signals: the program's handlers run when no lock of ours or of the core is held in their thread, and a call that a handler interrupts ends or
- * goes on as signal(7) says.
+/* Signals: the program's handlers run when no lock of ours or of the core is held in their thread, and a call that a handler interrupts
+ * ends or goes on as signal(7) says.
  *
- * The kernel has one handler of ours for each signal that the program has one for. While its thread is busy (ip_enter) it sends the signal to
- * the thread once more, as it was, and blocks it there; the end of the busy time unblocks it. So the kernel keeps what was put off, and each
- * handler gets its own context, mask and stack from it. What a fault of the thread itself raises is never put off.
+ * The kernel has one handler of ours for each signal that the program has one for. While its thread is busy (ip_enter) it sends the signal
+ * to the thread once more, as it was, and blocks it there; the end of the busy time unblocks it. So the kernel keeps what was put off, and
+ * each handler gets its own context, mask and stack from it. What a fault of the thread itself raises is never put off.
  *
- * A sleep is one system call (sleep_call.c), and the thread is busy around it. A handler runs in it only if the call then returns -EINTR: what was
- * put off before, what comes before the kernel has begun it, and what the kernel ends it for. What comes when it has returned anything else is
- * put off. So a call that waits is told of each handler that has run. A call with a mask of its own (ppoll) leaves it to the kernel, which knows the
- * mask: what was put off waits there like any signal that the program blocks.
+ * A sleep is one system call (sleep_call.c), and the thread is busy around it. A handler runs in it only if the call then returns -EINTR:
+ * what was put off before, what comes before the kernel has begun it, and what the kernel ends it for. What comes when it has returned
+ * anything else is put off. So a call that waits is told of each handler that has run. A call with a mask of its own (ppoll) leaves it to
+ * the kernel, which knows the mask: what was put off waits there like any signal that the program blocks.
  *
  * Responsible for: when a handler runs, and what a wait learns of it. Never: what a handler does, signals without a handler. */
 #include "interpose.h"
+#include "signals.h"
 #include "sleep_call.h"
 
 #include <setjmp.h>
@@ -25,9 +26,6 @@ struct handler { /* as the program has set it */
     fs_word32 flags;
 };
 
-__thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
-fs_word32 ip_copied_past;
-fs_word32 ip_cancels;
 static struct handler handlers[SIGNALS];
 static __thread uint64_t put_off __attribute__((tls_model("initial-exec"))); /* bit of each signal that was put off; */
 static __thread uint64_t beside __attribute__((tls_model("initial-exec")));  /* of each that came with the one which ends a sleep */
@@ -38,7 +36,8 @@ static fs_word32 interrupts[3]; /* siginterrupt(3): a bit for each signal */
 
 /* The thread's own fault: to go on without the handler would raise it again. */
 static int is_fault(int number, const siginfo_t *info) {
-    return info->si_code > 0 && (number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP || number == SIGSYS);
+    if (info->si_code <= 0) return 0;
+    return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGTRAP || number == SIGSYS;
 }
 
 static void put_signal_off(int number, siginfo_t *info, ucontext_t *context, enum ip_place place) {
@@ -138,8 +137,8 @@ static void jump(void *before) { longjmp(*(jmp_buf *)before, 1); }
 static long call_cancellable(int how, const int *ends, long number, const long a[6]) {
     place here;
     int type;
-    /* The C library unwinds a cancelled thread to this place, and the frames of the call that sleeps are as they were. So the call ends as one
-     * that a signal ends, and gives back what it holds. Then the thread ends (ip_run_handlers). */
+    /* The C library unwinds a cancelled thread to this place, and the frames of the call that sleeps are as they were. So the call ends as
+     * one that a signal ends, and gives back what it holds. Then the thread ends (ip_run_handlers). */
     if (SET_JUMP(here)) {
 #ifdef __GLIBC__
         UNREGISTER(here);

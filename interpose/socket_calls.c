@@ -3,6 +3,8 @@
  * Responsible for: that each number of a stream socket leads to its record from its beginning to its end. Never: bytes, options. */
 #include "interpose.h"
 #include "kernel_numbers.h"
+#include "own_numbers.h"
+#include "process.h"
 
 #include <limits.h>
 #include <netinet/in.h>
@@ -53,8 +55,8 @@ static int served_family(int fd) {
     return ip_settings.unix_streams && option_of(fd, SO_DOMAIN) == AF_UNIX && option_of(fd, SO_TYPE) == SOCK_STREAM ? AF_UNIX : AF_UNSPEC;
 }
 
-/* Any such socket that the program has made, or has been given, and that is no connection. (Others may use a connection which this process was
- * given.) */
+/* Any such socket that the program has made, or has been given, and that is no connection. (Others may use a connection which this process
+ * was given.) */
 static int may_be_claimed(int fd) {
     unsigned char address[128];
     return served_family(fd) != AF_UNSPEC && getpeername(fd, (struct sockaddr *)address, &(socklen_t){sizeof address}) < 0;
@@ -73,7 +75,8 @@ void fs_libc_claim(int fd, int made) {
 /* A number by which a path or a name is known as a service; it is no port. */
 static int number_of(const struct sockaddr_un *address, size_t size) {
     uint32_t number = 2166136261u; /* (FNV) */
-    for (size_t i = offsetof(struct sockaddr_un, sun_path); i < size; i++) number = (number ^ ((const unsigned char *)address)[i]) * 16777619u;
+    for (size_t i = offsetof(struct sockaddr_un, sun_path); i < size; i++)
+        number = (number ^ ((const unsigned char *)address)[i]) * 16777619u;
     return (int)(number >> 1 | 0x10000);
 }
 

@@ -17,11 +17,6 @@ FS_SAME(fs_conn_head, life, fs_connection, is.life);
 FS_SAME(fs_conn_head, in_kernel, fs_connection, is.in_kernel);
 FS_SAME(fs_side_head, moved, fs_shared_side, moved);
 FS_SAME(fs_side_head, holders, fs_shared_side, holders);
-_Static_assert(FS_ENDED == 1 << 30 && (FS_ENDED | FS_CLOSING) == 3 << 29 && FS_OUT == 32, "as the header has them");
-_Static_assert((FS_SENDING_MOVED | FS_SENDING_BACK) == 5 && FS_SENDING_MOVED == 1, "as the header has them");
-_Static_assert((FS_RECEIVING_MOVED | FS_RECEIVING_BACK) == 10 && FS_RECEIVING_MOVED == 2, "as the header has them");
-
-struct fs_counters fs_totals;
 
 /* (A multiple of 64, so that a front end may have many in a row.) */
 size_t fs_conn_size(void) { return (sizeof(struct fs_whole) + 63) & ~(size_t)63; }

@@ -16,8 +16,6 @@
 #include "process/fork_shared_slab.h"
 #include "process/holder_count.h"
 
-struct fs_front_end fs_front;
-
 void fs_set_calls(const struct fs_calls *calls) {
 #define FS_TAKE(name) if (calls->name) fs_system.name = calls->name;
     FS_TAKE(read) FS_TAKE(write) FS_TAKE(recv) FS_TAKE(send) FS_TAKE(sendto) FS_TAKE(recvmsg) FS_TAKE(sendmsg) FS_TAKE(poll)
@@ -149,7 +147,7 @@ void fs_fork_in_child(int bare) {
 void fs_fork_restart(struct fs_connection *c) {
     fs_path_restart(&fs_whole_of(c)->path, c);
     fs_store_relaxed(&c->settled, 0);
-    fs_pollable_after_fork(fs_pollable_of(c));
+    fs_pollable_after_fork(&fs_whole_of(c)->pollable);
 }
 
 /* ---- other programs ------------------------------------------------------------------------------------------ */
@@ -157,7 +155,7 @@ void fs_fork_restart(struct fs_connection *c) {
 /* (What has gone back to the kernel the program may inherit.) */
 static void may_close(struct fs_connection *c, void *with) {
     (void)with;
-    int stays = fs_is_attached(c) ? !fs_has_fallen_back(c) : fs_path_is_undecided(c);
+    int stays = fs_is_attached(c) ? !fs_has_fallen_back(c) : fs_is_undecided(&fs_whole_of(c)->path);
     if (!fs_has_ended(c) && stays) fs_holder_may_exec(fs_own(c));
 }
 

@@ -13,10 +13,8 @@
  * One word holds all of it, and each change is one atomic step. So whatever threads do at once, a call that is inside finds the
  * connection's memory there, one caller closes the connection, and one caller frees the memory. */
 
-enum fs_life { /* bits of `is.life`; the rest is the number of calls inside, of all threads of this process */
-    FS_ENDED = 1 << 30,   /* it has ended in this process: no call begins any more */
-    FS_CLOSING = 1 << 29, /* closed by the program, with calls inside: the connection ends with the last of them */
-    FS_PINNED = 1 << 28,  /* by a loop's transport, which reads the region outside of calls */
+enum fs_life { /* bits of `is.life`, beside FS_ENDED and FS_CLOSING; the rest is the number of calls inside, of all threads of this process */
+    FS_PINNED = 1 << 28, /* by a loop's transport, which reads the region outside of calls */
     FS_CALLS = FS_PINNED - 1,
 };
 

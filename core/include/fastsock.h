@@ -1,8 +1,14 @@
-/* fastsock for a front end in C: TCP connections between processes of one host, over shared memory.
+/* fastsock for a front end in C or C++: TCP connections between processes of one host, over shared memory.
  *
  * A connection is a connected TCP socket of the program. It starts on kernel TCP, and moves to a region of shared memory when both ends
- * have one and agree. The calls below are the same on both paths. This is all that a front end includes. docs/design.md is a tour of the
- * internals, docs/protocol.md the protocol between two processes. tests/native/public.c is a small front end.
+ * have one and agree. The calls below are the same on both paths. This is all that a front end includes; it includes the parts:
+ *
+ *     fastsock_types.h   values and structures; what is answered without a call
+ *     fastsock_poll.h    epoll, poll and select
+ *     fastsock_fork.h    forks, execve(2), the control thread
+ *
+ * docs/design.md is a tour of the internals, docs/protocol.md the protocol between two processes. tests/native/public.c is a small echo
+ * server and its client, of this header alone.
  *
  *     ./dev core                                                  makes build/core/libfastsock.a
  *     cc -I core/include program.c build/core/libfastsock.a -pthread
@@ -44,12 +50,32 @@
  *
  * Results
  *
- *     Bytes, 0 or 1, or -errno, as each function says. errno itself is not kept. FS_VIOLATED: the ring is broken beyond repair; the front
- *     end returns the result of fs_conn_reset to its program. A send without MSG_NOSIGNAL on a broken connection raises SIGPIPE, as send(2)
- *     does. */
+ *     Bytes, 0 or 1, or -errno, as each function says; "Errors" lists the values of errno. errno itself is not kept. FS_VIOLATED: the ring
+ *     is broken beyond repair; the front end returns the result of fs_conn_reset to its program. A send without MSG_NOSIGNAL on a broken
+ *     connection raises SIGPIPE, as send(2) does. A function without a list of errors cannot fail.
+ *
+ * Signal handlers
+ *
+ *     A handler may call fs_now, fs_allocate, fs_release, fs_is, fs_fd, fs_is_poller_data, fs_path_is_undecided, fs_reason_of,
+ *     fs_reason_name, fs_reason_text, fs_wait_limit_of, fs_wait_deadline and fs_wait_spent. Others take a lock that the interrupted thread
+ *     may have, or ask for the host lock. A front end whose handlers use connections puts them off while their thread is in one of those
+ *     functions, and lets them run where it sleeps: in the calls of struct fs_calls (interpose/signals.c is an example), or in a wait
+ *     with a mask (fs_poller_wait, fs_poller_poll). fs_sleep and the functions that block return -EINTR after a handler has run.
+ *
+ * Lifetimes
+ *
+ *     What a function is given by a pointer is copied, or used during the call only, but for
+ *         the memory of a connection  from fs_conn_init until fs_after_exit or FS_EXIT_RELEASE of fs_unpin says that it is free
+ *         struct fs_call              from fs_call_enter until fs_call_exit, and until fs_after_exit if that is due
+ *         struct fs_session_stats     as long as the memory of each connection that fs_path_begin gave it
+ *         arrays of struct fs_limits  until the next fs_set_limits
+ *         functions of fs_front_end   until fs_end; until the next fs_begin
+ *     Strings that a function returns last for ever. */
 #ifndef FASTSOCK_FASTSOCK_H
 #define FASTSOCK_FASTSOCK_H
 
+#include "fastsock_fork.h"
+#include "fastsock_poll.h"
 #include "fastsock_types.h"
 
 #ifdef __cplusplus
@@ -61,21 +87,24 @@ extern "C" {
 /* Returns the kernel's monotonic time, ns. [any] */
 int64_t fs_now(void);
 
-/* Memory, as malloc(3) and free(3), for signal handlers and for children of a fork past pthread_atfork(3) too. [any] */
+/* malloc(3) and free(3), for signal handlers and for children of a fork past pthread_atfork(3) too. fs_allocate returns NULL if there is no
+ * memory. [any] */
 void *fs_allocate(size_t room);
 void fs_release(void *memory);
 
-/* Has the core call these functions from now on. Before any other function of this header. [any] */
+/* Has the core call these functions from now on. Called before any other function of this header. [any] */
 void fs_set_calls(const struct fs_calls *calls);
 
-/* Begins the process, before its first connection; installs the handlers that count a forked child as a holder of its connections.
- * Returns 0, or pthread_atfork's errno. [any] */
+/* Begins the process, before its first connection; installs the handlers that count a forked child as a holder of its connections. Called
+ * again, with or without an fs_end before, it replaces the front end's functions and does nothing else. Returns 0, or an errno.
+ * Errors: ENOMEM (positive, as pthread_atfork(3) returns it). [any] */
 int fs_begin(const struct fs_front_end *front);
 
-/* This front end has no connection open, and opens no more. [host lock] */
+/* The front end has no connection open, and opens no more. Its functions are not called from now on. [host lock] */
 void fs_end(void);
 
-/* Applies settings, whole, to all connections that have not moved yet. Returns NULL, or why the rendezvous_dir is not used. [host lock] */
+/* Applies settings, whole, to all connections that have not moved yet. Returns NULL, or a text that says why the rendezvous_dir is not
+ * used. [host lock] */
 const char *fs_set_upgrade_config(const struct fs_upgrade_config *config);
 void fs_set_limits(const struct fs_limits *limits);
 
@@ -93,30 +122,29 @@ void fs_set_backlog(int length);
 /* The bytes that a connection's memory needs. [any] */
 size_t fs_conn_size(void);
 
-/* Prepares memory of fs_conn_size() bytes, aligned to 64, for a connection. Again for each one that uses it. Until fs_conn_begin no call begins
- * there, so a front end that looks connections up without a lock may look at it whatever others do meanwhile. Returns the connection,
- * which is at the memory's beginning. [any] */
+/* Prepares memory of fs_conn_size() bytes, aligned to 64, for a connection; called again for each one that uses it. Until fs_conn_begin no
+ * call begins there, so a front end that looks connections up without a lock may look at it whatever others do meanwhile. Returns the
+ * connection, which is at the memory's beginning. [any] */
 struct fs_connection *fs_conn_init(void *memory);
 
-/* A front end may keep a connection *early* until it has made enough operations to look for its peer, since many end before that. Of an early
- * connection the core has its number, and a count of its operations. Its calls are the kernel's, and none of them is between fs_call_enter and
- * fs_call_exit. fs_conn_begin ends that, with this number.
- *
- * Begins it; fs_path_begin follows. [host lock] */
+/* Begins an early connection; fs_path_begin follows. A front end may keep a connection *early* until it has made enough operations to look
+ * for its peer, since many end before that. Of an early connection the core has its number, and a count of its operations. Its calls are
+ * the kernel's, and none of them is between fs_call_enter and fs_call_exit. fs_conn_begin ends that, with this number. [host lock] */
 void fs_early_begin(struct fs_connection *c, int fd);
 
 /* Counts an operation. Returns true, and has not counted it, if fs_conn_begin is due. [any] */
 int fs_early_operate(struct fs_connection *c);
 
-/* It is closed, and was early to its end. [host lock] */
+/* Ends a connection that is closed, and was early to its end. [host lock] */
 void fs_early_end(struct fs_connection *c);
 
 /* Opens a connection on kernel TCP for the descriptor `fd`. `unset`: enum fs_options, those that nobody has set on the socket, or on the one
- * that it was accepted from; the kernel is asked for the others. Returns 0; or -ENOMEM, and it is not open. [host lock] */
+ * that it was accepted from; the kernel is asked for the others. Returns 0 or -errno, and it is not open then.
+ * Errors: ENOMEM. [host lock] */
 int fs_conn_begin(struct fs_connection *c, int fd, uint32_t unset);
 
-/* Begins a call. Returns true if the connection has not ended, so that the call may touch it. The memory stays until fs_call_exit with
- * the same `call`, which must not move meanwhile. [any] */
+/* Begins a call. Returns true if the connection has not ended, so that the call may touch it. The connection's memory stays until
+ * fs_call_exit with the same `call`, which must not move meanwhile. Calls of a thread nest. [any] */
 int fs_call_enter(struct fs_connection *c, struct fs_call *call);
 
 /* What is left to do at the end of a call, or of a pin. */
@@ -164,13 +192,13 @@ void fs_finish(struct fs_connection *c);
 void fs_lose_fd(struct fs_connection *c);
 
 /* Posts FIN to the ring, before shutdown(2) on the descriptor, which fs_wake_local follows. Returns 1 if the connection was established
- * before: then the shutdown succeeds, whatever the kernel returns; 0 if not; -EINTR. [inside, without the host lock] */
+ * before: then the shutdown succeeds, whatever the kernel returns; 0 if not; or -errno.
+ * Errors: EINTR (a lock's holder is stopped). [inside, without the host lock] */
 int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending);
 
-/* Resets a connection whose ring is broken (FS_VIOLATED), by the peer or by this side. Returns the program's error, -ECONNRESET. [inside] */
+/* Resets a connection whose ring is broken (FS_VIOLATED), by the peer or by this side. Returns the program's error, -ECONNRESET.
+ * [inside] */
 int64_t fs_conn_reset(struct fs_connection *c);
-
-/* (fs_is and fs_fd answer without a call: fastsock_types.h.) */
 
 /* ---- the path -------------------------------------------------------------------------------------------------- */
 
@@ -185,12 +213,12 @@ struct fs_session_stats {
     int64_t later;                         /* operations before which no session looks for its peer; 0: as the settings say */
     double lasting;                        /* the share of sessions that last (FS_SESSION_LASTING); older ones count less */
     uint32_t sessions;                     /* counted in it, up to 16 */
-    int linked;                            /* sessions have moved, so that their peers and this process have regions in common; 0: not lately */
+    int linked;                            /* sessions have moved, so their peers and this process have regions in common; 0: not lately */
     int tried;                             /* searches in vain since then */
 };
 
-/* The path of a connection that is early or open: it looks for its peer after `operations` more operations, or later if moves have not paid for
- * `service` (NULL: unknown). `connecting`: a non-blocking connect is under way, and all that begins when it is over. [host lock] */
+/* The path of a connection that is early or open: it looks for its peer after `operations` more operations, or later if moves have not paid
+ * for `service` (NULL: unknown). `connecting`: a non-blocking connect is under way, and all that begins when it is over. [host lock] */
 void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting);
 
 /* That connect is over, as the front end has seen by a call that succeeded. No effect if it was known. The kernel is asked only when the
@@ -213,7 +241,6 @@ struct fs_attach_hooks {
     void *whose;
 };
 
-
 /* The result of a step, for the front end to report and to act on. */
 enum fs_step_outcome {
     FS_STEP_PENDING,
@@ -223,8 +250,8 @@ enum fs_step_outcome {
 };
 struct fs_step_result {
     enum fs_step_outcome what;
-    int failed;    /* FS_STEP_TCP for lack of resources: the failure; 0: unknown */
-    int no_thread; /* why the control thread could not be restarted; 0: it was, or need not be */
+    int failed;    /* FS_STEP_TCP for lack of resources, as -errno: EMFILE, ENFILE, ENOMEM, ENOSPC and others of the kernel's; 0: unknown */
+    int no_thread; /* why the control thread could not be restarted: -errno, or below -4095 if none can be made; 0: nothing failed */
     const char *violation;
 };
 
@@ -233,13 +260,14 @@ struct fs_step_result {
  * step; for another one nothing happens. [host lock, inside] */
 void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *result);
 
-/* Calls on the number of a connection that a loop drives are the program's from now on, and pollers are told of it. `loop`: the hooks of its
- * step. 0, or -errno: there is no room for that, and the loop drives it as before; -ENOTCONN: nobody does, as that has failed too. [host
- * lock, inside] */
+/* Gives the number of a connection that a loop drives to the program, whose calls are on it from now on, and makes it known to pollers.
+ * `loop`: the hooks of its step. Returns 0 or -errno, and the loop drives it as before.
+ * Errors: EBADF, EMFILE, ENFILE, ENOMEM, ENOSPC (no slot in a set); ENOTCONN: nobody drives it, as the way back has failed too. [host lock,
+ * inside] */
 int fs_leave_loop(struct fs_connection *c, const struct fs_attach_hooks *loop);
 
-/* Keeps a connection on kernel TCP that is not on the ring yet; `searching`: if it is looking for its peer, which gives back its descriptors.
- * Returns 1 if that decided it. [host lock] */
+/* Keeps a connection on kernel TCP that is not on the ring yet; `searching`: only if it is looking for its peer, which gives back its
+ * descriptors. Returns 1 if that decided it. [host lock] */
 int fs_stay_on_tcp(struct fs_connection *c, enum fs_reason reason, int searching);
 
 /* Returns why the connection is on kernel TCP; FS_REASON_NONE on the ring. [any] */
@@ -267,8 +295,9 @@ enum fs_fall_back_outcome { FS_CANNOT_FALL_BACK = 0, FS_NOW_IN_KERNEL = 1, FS_FE
 /* The fallback, before somebody else reads and writes the descriptor: the connection goes back to the kernel, and stays there. If the
  * peer cannot help, the near end of a bridge replaces the kernel connection, and `*bridge` is its process id, else 0. Returns
  * FS_NOW_IN_KERNEL, also for a connection that was never on the ring; FS_FELL_BACK_BROKEN if bytes were lost and the connection was reset;
- * FS_CANNOT_FALL_BACK if resources are missing, and it stays on the ring; -EINTR. Blocks until the peer has answered, some seconds at most.
- * [host lock, inside] */
+ * FS_CANNOT_FALL_BACK if resources are missing, and it stays on the ring; or -errno. Blocks until the peer has answered, some seconds at
+ * most.
+ * Errors: EINTR (a lock's holder is stopped): the connection is where it was. [host lock, inside] */
 int fs_fall_back(struct fs_connection *c, const struct fs_fallback_hooks *hooks, int64_t *bridge);
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
@@ -285,16 +314,19 @@ enum { FS_RECEIVE_FLAGS = MSG_PEEK | MSG_DONTWAIT | MSG_NOSIGNAL | MSG_TRUNC | M
 enum { FS_POLLS_FIRST = 1 << 23 }; /* a flag of fs_try_send beside MSG_*, not the kernel's: the caller waits for credits */
 
 /* Receives without blocking. `final`: enum fs_final. `flags`: MSG_PEEK, MSG_TRUNC, and flags for the kernel. Returns bytes, 0 at the end of
- * the stream, -EAGAIN if there is nothing, another -errno as TCP would give it, or FS_VIOLATED. [inside] */
+ * the stream, FS_VIOLATED, or -errno.
+ * Errors: EAGAIN (nothing is there, or a lock's holder is stopped); as TCP gives them, each once: ECONNRESET, ECONNREFUSED, EHOSTUNREACH,
+ * ENETUNREACH, ETIMEDOUT; of recv(2) on kernel TCP: EBADF, EFAULT, EINVAL, ENOMEM, ENOTCONN. [inside] */
 int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final);
 
-/* Sends without blocking. Returns the bytes accepted; -EAGAIN if there is no credit or no room, another -errno as TCP would give it, or
- * FS_VIOLATED. With MSG_OOB what this side sends goes through the kernel from now on. Other `flags` beside FS_POLLS_FIRST matter to the
- * kernel only. [inside] */
+/* Sends without blocking. Returns the bytes accepted, FS_VIOLATED, or -errno. With MSG_OOB what this side sends goes through the kernel
+ * from now on. Other `flags` beside FS_POLLS_FIRST matter to the kernel only.
+ * Errors: EAGAIN (no credit or no room, or a lock's holder is stopped); as TCP gives them: EPIPE, and ECONNRESET, ECONNREFUSED,
+ * EHOSTUNREACH, ENETUNREACH, ETIMEDOUT, each once; of send(2) on kernel TCP: EBADF, EFAULT, EINVAL, ENOBUFS, ENOMEM, ENOTCONN. [inside] */
 int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags);
 
-/* The same for several pieces: `length` bytes of them, after the first `skip`. On the ring they are one message. The kernel gets fewer, if there
- * are many pieces: fs_kernel_part returns how many bytes. [inside] */
+/* The same for several pieces: `length` bytes of them, after the first `skip`. On the ring they are one message. The kernel gets fewer, if
+ * there are many pieces: fs_kernel_part returns how many bytes. Errors: those of fs_try_send. [inside] */
 int64_t fs_try_send_pieces(struct fs_connection *c, const struct iovec *v, size_t skip, size_t length, int flags);
 size_t fs_kernel_part(const struct iovec *v, size_t skip, size_t length); /* [any] */
 
@@ -302,12 +334,14 @@ size_t fs_kernel_part(const struct iovec *v, size_t skip, size_t length); /* [an
  * bytes come there. `alone`: this thread is the only one. [inside] */
 int fs_may_sleep_in_kernel(struct fs_connection *c, int alone);
 
-/* Spins for the budget on kernel TCP; each attempt is a recv. Returns as recv, -EAGAIN if nothing came: the caller handles signals before
- * it sleeps. `*spun` is set if there was a budget. Unlocks the host lock. [inside] */
+/* Spins for the budget on kernel TCP; each attempt is a recv. Returns bytes, 0 at the end of the stream, or -errno: the caller handles
+ * signals before it sleeps. `*spun` is set if there was a budget. Unlocks the host lock.
+ * Errors: EAGAIN (nothing came), and those of recv(2). [inside] */
 int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int flags, int *spun);
 
 /* recv and sendmsg, which block. They unlock the host lock meanwhile. `spun`: this wait has spun in vain. Return bytes, 0 at the end of the
- * stream, or -errno. [inside] */
+ * stream, or -errno.
+ * Errors: EINTR (a signal), EAGAIN (SO_RCVTIMEO or SO_SNDTIMEO is over), and those of recv(2) and sendmsg(2). [inside] */
 int64_t fs_receive_asleep(struct fs_connection *c, char *into, size_t room, int flags, int spun);
 int64_t fs_send_asleep(struct fs_connection *c, const struct iovec *v, size_t skip, size_t length, int flags);
 
@@ -335,12 +369,13 @@ void fs_wait_spent(struct fs_wait_limit *p, int64_t until);
  * [inside, without the host lock] */
 int fs_spin(struct fs_connection *c, int what);
 
-/* Sleeps until something may have happened. Returns 1: check again, 0: the deadline (monotonic ns, negative: none) has passed, -EINTR: a
- * signal ended the sleep. `change` reports changed descriptors; NULL if no other thread can change one. [inside, without the host lock] */
+/* Sleeps until something may have happened. Returns 1: check again; 0: the deadline (monotonic ns, negative: none) has passed; or -errno.
+ * `change` reports changed descriptors; NULL if no other thread can change one. Blocks.
+ * Errors: EINTR (a signal ended the sleep). [inside, without the host lock] */
 int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_fd_change *change);
 
-/* Before this thread sleeps, if the process has other threads. Returns NULL if there is no descriptor, and the sleep may be deaf.
- * fs_fd_change_unsubscribe follows the sleep, before the number is looked at again. [any] */
+/* Called before this thread sleeps, if the process has other threads. Returns NULL if there is no descriptor, and the sleep may miss a
+ * change then. fs_fd_change_unsubscribe follows the sleep, before the number is looked at again. [any] */
 struct fs_fd_change *fs_fd_change_subscribe(void);
 void fs_fd_change_unsubscribe(struct fs_fd_change *joined);
 
@@ -364,116 +399,10 @@ int64_t fs_end_partial(struct fs_connection *c, int64_t done, int64_t why);
 /* Returns SO_RCVTIMEO or SO_SNDTIMEO in nanoseconds; -1: not set. The first call that needs the value asks the kernel. [inside] */
 int64_t fs_timeout_option(struct fs_connection *c, int what);
 
-/* The program has set an option at the kernel: it counts on the ring as well. Returns 0; or -EINTR with the kernel's value set. Takes
- * both locks for a buffer's size. [inside] */
+/* Called when the program has set an option at the kernel: it counts on the ring as well. Returns 0, or -errno with the kernel's value set.
+ * Takes both locks for a buffer's size.
+ * Errors: EINTR (a lock's holder is stopped). [inside] */
 int fs_option_set(struct fs_connection *c, int level, int option);
-
-/* ---- epoll, poll and select ------------------------------------------------------------------------------------------- */
-
-/* Pollers have no use for the host lock. The program's handlers are put off while a thread is in one of these functions, but for the time
- * between `before_sleep` and `after_sleep`. Returns the connection's place in pollers, also before it is open, and for a socket that may
- * become a connection. It is in the connection's memory. [any] */
-struct fs_pollable *fs_pollable_of(struct fs_connection *c);
-
-/* Whether data of the program's lie in the range that pollers use, so that fs_poller_ctl has to make the registration.
- * Async-signal-safe. [any] */
-int fs_is_poller_data(uint64_t data);
-
-/* A poller for the program's epoll instance `epoll`; or with -1 for a thread that polls. NULL and `*failed`: -errno. It takes no descriptor
- * before its first member is on the ring. [any] */
-struct fs_poller *fs_poller_new(int epoll, int *failed);
-
-/* The program is about to close the number by which the instance is known here. `epoll`: another one of it. [any] */
-void fs_poller_set_number(struct fs_poller *p, int epoll);
-
-/* The program is about to close the last number of the instance, or the thread ends. Who waits on it goes on waiting, as on the kernel's. [any] */
-void fs_poller_end(struct fs_poller *p);
-
-/* epoll_ctl. `it`: of a socket that is a connection or may become one; NULL: a descriptor of the kernel's. `event` is read as the kernel reads
- * it, and not at all by EPOLL_CTL_DEL. Returns 0, or as epoll_ctl. [any] */
-int fs_poller_ctl(struct fs_poller *p, int op, int fd, struct fs_pollable *it, const struct epoll_event *event);
-
-/* epoll_pwait2 by the number `epoll`, one of the instance's. `timeout`: ns, negative: for ever. `mask` is in force while the thread sleeps; NULL: the thread's own. Returns the number of
- * events, 0 when the time is over, -EINTR after a signal, or as epoll_wait. [any] */
-int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, int max, int64_t timeout, const sigset_t *mask);
-
-/* Before a wait. `sleeps`: its timeout is not 0. Returns true if no member is on the ring: the front end then calls the kernel's epoll_wait itself,
- * and fs_poller_end_kernel_wait with what that has returned. A member that moves to the ring meanwhile ends the sleep. [any] */
-int fs_poller_begin_kernel_wait(struct fs_poller *p, int sleeps);
-
-/* Behind that call: `events` become the program's. Returns how many they are, or `count` if that is 0 or less. 0 of more than 0 events: the wait
- * goes on by fs_poller_wait. [any] */
-int fs_poller_end_kernel_wait(struct fs_poller *p, int sleeps, struct epoll_event *events, int count);
-
-/* ppoll. `its`: for each of `fds` the pollable, or NULL for a descriptor of the kernel's. `p` is this thread's. The caller is inside each
- * connection that is named, also those that are not on the ring but may move. Returns the number of descriptors with events, 0 when the
- * time is over, or -errno. [inside] */
-int fs_poller_poll(struct fs_poller *p, struct pollfd *fds, struct fs_pollable *const *its, nfds_t count, int64_t timeout,
-                   const sigset_t *mask);
-
-/* The descriptors that select names, as poll has them; `fds` has room for `count`. Returns how many. A NULL set is empty. [any] */
-int fs_select_to_poll(int count, const fd_set *reads, const fd_set *writes, const fd_set *excepts, struct pollfd *fds);
-
-/* What poll has found, as select tells it: the sets are rewritten. Returns how many bits are set, or -EBADF. [any] */
-int fs_poll_to_select(const struct pollfd *fds, int n, int count, fd_set *reads, fd_set *writes, fd_set *excepts);
-
-/* Somebody polls the instance's number, or has added it to another instance: from now on it is readable while a member is ready, between the
- * program's waits too. [any] */
-void fs_poller_expose(struct fs_poller *p);
-
-/* A send that does not wait got -EAGAIN or a part: the next room is an edge, as on kernel TCP (SOCK_NOSPACE). [any] */
-void fs_poller_sent_part(struct fs_pollable *it);
-
-/* The program closes the number `fd`, which means the socket still. `last`: no other number of this process means it. A member by that
- * number goes if it was the last one; otherwise it goes on to be told, and can no longer be changed, as in the kernel. Before the close.
- * [any] */
-void fs_poller_close_number(struct fs_pollable *it, int fd, int last);
-
-/* In a fork's parent, once the fork is over, for each poller: the child may take a wakeup that was meant for this process. [any] */
-void fs_poller_forked(struct fs_poller *p);
-
-/* In a forked child, for each poller, after fs_fork_in_child. What the parent had registered stays registered as long as it has the
- * sockets, whatever the child closes. [any] */
-void fs_poller_after_fork(struct fs_poller *p);
-
-/* Before these two, and of a poller that is made later: the bit by which processes that share the instance know it (ready/inherited.c). [any] */
-void fs_poller_share(struct fs_poller *p, uint64_t family);
-
-/* Stops the control thread: for a fork (fs_fork_prepare does), or because this process shall make no more calls of its own. None is started
- * before the fork is over. Several threads may do so at once: one joins the thread, and the others wait for that. Nobody waits long: a
- * thread that an untrusted user blocks in a call ends later, and holds no lock meanwhile. [host lock] */
-void fs_control_thread_stop(void);
-
-/* After each fs_control_thread_stop that no fork follows: it starts again if it is wanted. `renamed`: the process may be in another user
- * namespace by now, where the numbers of users mean others. [host lock] */
-void fs_control_thread_resume(int renamed);
-
-/* ---- forks ---------------------------------------------------------------------------------------------------------- */
-
-/* This thread is about to fork. Forks come one after another: waits until none of another thread's is under way. Then stops the control
- * thread, and waits until no other thread attaches a connection. `bare`, here and below: the fork runs no handlers of pthread_atfork(3), as
- * _Fork(3) and clone(2). [host lock, which is unlocked meanwhile, and then kept until after the fork] */
-void fs_fork_prepare(int bare);
-
-/* The fork is over, in the parent; or did not happen, and errno says why. The control thread starts again if it was there and `starts`, else
- * with fs_start_control_thread. [host lock] */
-void fs_fork_in_parent(int bare, int starts);
-void fs_start_control_thread(void);
-
-/* In the child, with this thread alone: it holds the connections now. For each of them fs_fork_restart follows, after an fs_call_enter
- * and fs_call_exit, which end a connection whose close waited for calls of threads that are not here. [host lock] */
-void fs_fork_in_child(int bare);
-
-/* In the child, for a connection: a search starts again once this process is the only holder, and requests of an attached one's peer are
- * answered here. [host lock] */
-void fs_fork_restart(struct fs_connection *c);
-
-/* ---- other programs ------------------------------------------------------------------------------------------------- */
-
-/* 1: this thread is about to call execve(2), which closes what has not gone back to the kernel. Until it has succeeded, all goes on. Then the
- * kernel tells the peers, and this process counts no more as a holder. 0: execve has returned. One thread at a time. [1: host lock, which is
- * not kept; 0: any] */
-void fs_expect_exec(int comes);
 
 /* ---- statistics ------------------------------------------------------------------------------------------------------- */
 

@@ -9,8 +9,9 @@
  *     fs_group_leave(group); fs_group_free(group);
  *
  * Any thread may call these at any time; a forked child shares its parent's membership, as it shares a socket. None of them blocks but
- * fs_group_join, fs_group_wait, and, for some 10 ms at most, fs_group_take. Results are 0, a number, or -errno; -EPROTO: a member has
- * written what no member writes, and the group is of no use any more. */
+ * fs_group_join, fs_group_wait, and, for some 10 ms at most, fs_group_take. Results are 0, a number, or -errno;
+ * "Errors" lists the values. EPROTO: a member has written what no member writes, and the group is of no use any more. No signal handler may
+ * call them. What is given by a pointer is copied, or used during the call only. */
 #ifndef FASTSOCK_MESSAGES_H
 #define FASTSOCK_MESSAGES_H
 
@@ -65,9 +66,10 @@ struct fs_group_info {
     uint32_t members, slots, blocking, place;
 };
 
-/* Joins a group, or makes it. -ENOENT, -EEXIST: `how` excludes it. -EINVAL: the group is of the other kind of `blocking`, or the options
- * are nonsense. -EACCES: the name is held by a user who is not trusted. -EUSERS: all places are taken. -EPROTONOSUPPORT: the group speaks
- * another version. -ETIMEDOUT: no member answers. Blocks for members that are slow to answer. [any] */
+/* Joins a group, or makes it. Returns 0 with `*made` set, or -errno. Blocks for members that are slow to answer.
+ * Errors: ENOENT, EEXIST (`how` excludes it), EINVAL (the group is of the other kind of `blocking`, or the options are nonsense), EACCES
+ * (the name is held by a user who is not trusted), EUSERS (all places are taken), EPROTONOSUPPORT (the group speaks
+ * another version), ETIMEDOUT (no member answers), EAGAIN (no random bytes), EPROTO, EMFILE, ENFILE, ENOMEM. [any] */
 int fs_group_join(const struct fs_group_options *options, struct fs_group **made);
 
 /* Ends the membership, at once or as soon as nothing of the group is lent to this process any more. [any] */
@@ -76,31 +78,35 @@ void fs_group_leave(struct fs_group *group);
 /* Frees what is left of a membership that has been left, and unmaps its memory. [any] */
 void fs_group_free(struct fs_group *group);
 
-/* Lends memory for a message of `length` bytes at most. -EMSGSIZE; -EAGAIN: the readers of a blocking group have to read first. [any] */
+/* Lends memory for a message of `length` bytes at most. Returns 0 or -errno.
+ * Errors: EMSGSIZE, EAGAIN (the readers of a blocking group have to read first), ENOMEM. [any] */
 int fs_group_reserve(struct fs_group *group, uint64_t length, struct fs_lent *lent);
 
-/* Sends it, with `length` bytes at most as many as were asked for, or gives it back. -EAGAIN: as above, and it is still lent. -EPERM: it is the
- * parent's of this process. [any] */
+/* Sends it, with `length` bytes at most as many as were asked for; or gives it back (fs_group_abandon). Returns 0 or -errno.
+ * Errors: EAGAIN (as above, and it is still lent), EPERM (it is lent to the parent of this process), EMSGSIZE, EPROTO. [any] */
 int fs_group_publish(struct fs_group *group, const struct fs_lent *lent, uint64_t length, uint32_t kind);
 void fs_group_abandon(struct fs_group *group, const struct fs_lent *lent);
 
-/* The same with a copy. [any] */
+/* Both with a copy. Errors: those of both. [any] */
 int fs_group_send(struct fs_group *group, const void *data, uint64_t length, uint32_t kind);
 
-/* Takes the next message. Returns 1; 0: there is none; -EAGAIN: another process of this membership is stopped in a call. [any] */
+/* Takes the next message. Returns 1, 0 if there is none, or -errno.
+ * Errors: EAGAIN (another process of this membership is stopped in a call), EPROTO. [any] */
 int fs_group_take(struct fs_group *group, struct fs_message *message);
 
 /* Gives it back. In a forked child: no effect on what its parent has taken. [any] */
 void fs_group_release(struct fs_group *group, const struct fs_message *message);
 
-/* Waits for a message (FS_RECEIVE), or for room for one (FS_SEND), until `deadline` (monotonic ns; negative: no limit). Returns 1: look
- * again, at least after a tenth of a second, 0: time is up, -EINTR. [any] */
+/* Waits for a message (FS_RECEIVE), or for room for one (FS_SEND), until `deadline` (monotonic ns; negative: no limit). Returns 1:
+ * look again, at least after a tenth of a second; 0: the time is over; or -errno.
+ * Errors: EINTR (a signal). [any] */
 int fs_group_wait(struct fs_group *group, int what, int64_t deadline);
 
 /* Returns true if there is a message, or some have been lost. [any] */
 int fs_group_pending(struct fs_group *group);
 
-/* Returns a descriptor that is readable while there is a message, or -errno. From the first call on fs_group_take keeps it so. [any] */
+/* Returns a descriptor that is readable while there is a message; -1 after fs_group_leave. From the first call on fs_group_take keeps it
+ * so, until fs_group_fd_unused. The group closes it. [any] */
 int fs_group_fd(struct fs_group *group);
 
 /* Nobody looks at the descriptor until fs_group_fd is called again: taking and sending make no system calls for it. [any] */
@@ -110,7 +116,8 @@ void fs_group_fd_unused(struct fs_group *group);
 void fs_group_get_info(struct fs_group *group, struct fs_group_info *info);
 
 /* Reads the state of the group that a member's socket belongs to, by its abstract name without the leading zero, without joining: the
- * sums of all members. `name` receives the group's name. Returns 0 or -errno. Blocks for the member. [any] */
+ * sums of all members. `name` receives the group's name. Returns 0 or -errno. Blocks for the member.
+ * Errors: ECONNREFUSED (nobody is there), EACCES, ETIMEDOUT, EPROTO, EPROTONOSUPPORT, EMFILE, ENFILE, ENOMEM. [any] */
 int fs_group_inspect(const char *socket_name, struct fs_group_info *info, char name[FS_GROUP_NAME_MAX + 1]);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Values and structures of fastsock.h, which includes this file. */
+/* Values and structures of fastsock.h, which includes this file, and what is answered without a call: fs_is, fs_fd. */
 #ifndef FASTSOCK_TYPES_H
 #define FASTSOCK_TYPES_H
 
@@ -128,8 +128,8 @@ struct fs_calls {
 
 /* What the core asks of its front end. NULL or 0 where it has nothing to say. */
 struct fs_front_end {
-    /* Releases the host lock if this thread has it, and returns what `lock` gets to take it again; NULL: it had it not. `lock` is called
-     * with no lock of the core held. */
+    /* Releases the host lock if this thread has it, and returns what `lock` gets to take it again; NULL: this thread did not have it.
+     * `lock` is called with no lock of the core held. */
     void *(*unlock)(void);
     void (*lock)(void *unlocked);
     /* Calls `body` with each connection that is open here, and with `with`. Called with the host lock, and in a fork. */
@@ -140,10 +140,11 @@ struct fs_front_end {
     int polls;
     /* For pollers. Ends a call of theirs, with all that fs_call_exit may ask for. */
     void (*end_call)(struct fs_connection *c, struct fs_call *call);
-    /* Waiting for `c` is an operation of the program, which fs_operate counts: in a forked child the first one has the peer ask this process.
-     * Called in a call on `c`, and with no lock. */
+    /* Waiting for `c` is an operation of the program, which fs_operate counts: in a forked child the first one has the peer ask this
+     * process. Called in a call on `c`, and with no lock. */
     void (*operate)(struct fs_connection *c);
-    /* Takes `c` off the ring, or keeps it on the kernel, for an instance that a fork has shared. Returns 0 if that cannot be. With no lock. */
+    /* Takes `c` off the ring, or keeps it on the kernel, for an instance that a fork has shared. Returns 0 if that cannot be. With no
+     * lock. */
     int (*leave)(struct fs_connection *c);
     /* The thread is about to sleep in the kernel, and has no lock: the program's signal handlers may run from here until `after_sleep`, and
      * those that were put off run now. True if any ran: the wait ends with -EINTR. */
@@ -232,6 +233,19 @@ struct fs_side_head {
     uint32_t moved, holders;
 };
 
+/* Bits of `life` and of `moved`. Others are the core's (core/conn/state.h, core/ring/ring.h). */
+enum {
+    FS_CLOSING = 1 << 29, /* closed by the program, with calls inside: the connection ends with the last of them */
+    FS_ENDED = 1 << 30,   /* it has ended in this process: no call begins any more */
+};
+enum {
+    FS_SENDING_MOVED = 1,
+    FS_RECEIVING_MOVED = 2,
+    FS_SENDING_BACK = 4, /* data is sent through the kernel again */
+    FS_RECEIVING_BACK = 8,
+    FS_OUT = 32, /* another program reads and writes the descriptor: nothing more is written to the region */
+};
+
 /* Answers a query about an open connection. `what` is a constant, so that it costs a load. [any; with FS_IS_SHARED, _OUT and the rings
  * inside] */
 static inline __attribute__((always_inline)) int fs_is(const struct fs_connection *c, enum fs_conn_query what) {
@@ -239,7 +253,7 @@ static inline __attribute__((always_inline)) int fs_is(const struct fs_connectio
     switch (what) {
     /* SYNC: attached - pairs with fs_note_attached. */
     case FS_IS_ATTACHED: return __atomic_load_n(&head->attached, __ATOMIC_ACQUIRE) != 0;
-    case FS_IS_CLOSED: return (__atomic_load_n(&head->life, __ATOMIC_RELAXED) & 3u << 29) != 0;
+    case FS_IS_CLOSED: return (__atomic_load_n(&head->life, __ATOMIC_RELAXED) & (FS_CLOSING | FS_ENDED)) != 0;
     default: break;
     }
     /* SYNC: own side - pairs with fs_swap_to_bridge. */
@@ -247,9 +261,9 @@ static inline __attribute__((always_inline)) int fs_is(const struct fs_connectio
     if (what == FS_IS_SHARED) return __atomic_load_n(&own->holders, __ATOMIC_RELAXED) > 1;
     /* SYNC: moved - pairs with change: the counts of a direction are stored before it has moved. */
     uint32_t moved = __atomic_load_n(&own->moved, __ATOMIC_ACQUIRE);
-    if (what == FS_IS_SENDING_RING) return (moved & 5) == 1;
-    if (what == FS_IS_RECEIVING_RING) return (moved & 10) == 2;
-    return (moved & 32) != 0;
+    if (what == FS_IS_SENDING_RING) return (moved & (FS_SENDING_MOVED | FS_SENDING_BACK)) == FS_SENDING_MOVED;
+    if (what == FS_IS_RECEIVING_RING) return (moved & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK)) == FS_RECEIVING_MOVED;
+    return (moved & FS_OUT) != 0;
 }
 
 /* Returns the descriptor; -1: none. Exact with the host lock; else the number of a moment ago. [any] */

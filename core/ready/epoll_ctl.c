@@ -1,179 +1,11 @@
-/* Members of pollers: how a descriptor becomes one, changes over between the kernel and the ring, and goes.
+/* Members of pollers: how a descriptor becomes one, changes over between the kernel and the ring, and goes; and how a poller ends.
  *
- * Responsible for: registrations in the kernel, and who has the connection's slot in an event set. Never: looks at a connection's bytes, or
- * waits (epoll_wait.c). */
-#include "conn/event_slot.h"
+ * Responsible for: what epoll_ctl(2), a move, a fallback, a close and a fork make of members. Never: looks at a connection's bytes, or waits
+ * (epoll_wait.c). */
 #include "conn/state.h"
 #include "ready/inherited.h"
 #include "ready/scan.h"
 #include "ready/shared_set.h"
-
-/* ---- slots ------------------------------------------------------------------------------------------------------------------ */
-
-/* The members in `p` hang together, and hints of its set are at the first one. */
-static void chain(struct fs_pollable *it, struct fs_poller *p, struct fs_connection *c) {
-    struct fs_member *first = NULL;
-    for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
-        if (m->poller != p) continue;
-        m->sibling = first;
-        first = m;
-        m->seated = fs_load_relaxed(&it->home) == p ? FS_OWN_SET : it->common ? FS_COMMON_SET : FS_NO_SLOT;
-        fs_member_note_unreported(m, it->attached && !m->seated);
-    }
-    if (fs_load_relaxed(&it->home) == p) fs_slot_put_member(p->set, fs_slot_of(c), first);
-}
-
-/* `moved`: the slot is another one. What was armed told of the old one, and a hint may have gone there: all look again. */
-static void chain_all(struct fs_pollable *it, struct fs_connection *c, int moved) {
-    for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
-        fs_lock_poller(m->poller);
-        chain(it, m->poller, c);
-        if (moved) {
-            fs_member_activate(m, 1);
-            fs_wake_waiters(m->poller);
-        }
-        fs_unlock_poller(m->poller);
-    }
-}
-
-void fs_member_drop(struct fs_member *m) {
-    struct fs_poller *p = m->poller;
-    struct fs_pollable *it = m->it;
-    int others = 0;
-    fs_member_free(m);
-    if (!it || fs_load_relaxed(&it->home) != p) return;
-    for (m = fs_load_relaxed(&it->members); m; m = m->next) others |= m->poller == p;
-    if (others) {
-        chain(it, p, fs_load_relaxed(&it->c));
-        return;
-    }
-    /* (The poller may end before the socket does, which would not hear of it.) */
-    fs_store_relaxed(&it->home, NULL);
-    fs_slot_free(fs_load_relaxed(&it->c), p->set);
-}
-
-static void leave_seat(struct fs_pollable *it, struct fs_connection *c) {
-    struct fs_poller *home = fs_load_relaxed(&it->home);
-    if (it->common) fs_common_slot_free(c);
-    it->common = 0;
-    if (!home) return;
-    fs_lock_poller(home);
-    fs_store_relaxed(&it->home, NULL);
-    fs_slot_free(c, home->set);
-    chain(it, home, c);
-    fs_unlock_poller(home);
-}
-
-/* A place in the set of `p`, or, without, in the common one. 0 or -errno. */
-static int take_seat(struct fs_pollable *it, struct fs_poller *p, struct fs_connection *c) {
-    int failed = 0;
-    for (struct fs_member *m = fs_load_relaxed(&it->members); m && !p && !failed; m = m->next) {
-        fs_lock_poller(m->poller);
-        failed = fs_join_common(m->poller);
-        fs_unlock_poller(m->poller);
-    }
-    if (!p && !failed) failed = fs_common_slot_alloc(it, c);
-    if (!p) {
-        it->common = !failed;
-        return failed;
-    }
-    fs_lock_poller(p);
-    struct fs_event_set *set = fs_set_of_poller(p, &failed);
-    if (set) failed = fs_slot_alloc(c, set);
-    if (!failed) fs_store_relaxed(&it->home, p);
-    fs_unlock_poller(p);
-    return failed;
-}
-
-/* A poller of the connection's that waits for it, or may; a thread that is in no call of poll goes without. `*several`: there are others.
- * `*alone`: no other one has a member at all. `*at_home`: the one has that has the slot. */
-static struct fs_poller *who_waits(struct fs_pollable *it, int *several, int *alone, int *at_home) {
-    struct fs_poller *one = NULL, *any = NULL;
-    *several = *at_home = 0;
-    *alone = 1;
-    for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
-        struct fs_poller *p = m->poller;
-        if (any && any != p) *alone = 0;
-        any = p;
-        *at_home |= p == fs_load_relaxed(&it->home);
-        fs_lock_poller(p);
-        int waits = p->epoll >= 0 || p->busy;
-        fs_unlock_poller(p);
-        if (!waits) continue;
-        if (one && one != p) *several = 1;
-        one = p;
-    }
-    return one;
-}
-
-int fs_pollable_register(struct fs_pollable *it) {
-    struct fs_connection *c = fs_load_relaxed(&it->c);
-    int several, alone, at_home, failed = 0;
-    if (!c) return 0; /* its last number was closed as another thread took a step: nobody is told of it any more */
-    struct fs_poller *one = who_waits(it, &several, &alone, &at_home);
-    /* (A common slot is kept while there are several: who polls now and then would move it to and fro.) */
-    int stays = it->common ? !alone : fs_load_relaxed(&it->home) && at_home && !several && (!one || one == fs_load_relaxed(&it->home));
-    if (!stays) {
-        leave_seat(it, c);
-        if (several) failed = take_seat(it, NULL, c);
-        if (one && (failed || !several)) failed = take_seat(it, one, c);
-    } else if (it->common) {
-        for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
-            fs_lock_poller(m->poller);
-            fs_join_common(m->poller);
-            fs_unlock_poller(m->poller);
-        }
-    }
-    chain_all(it, c, !stays);
-    return failed;
-}
-
-/* ---- the kernel's registrations -------------------------------------------------------------------------------------------- */
-
-int fs_register_in_kernel(struct fs_poller *p, int op, int fd, const struct fs_connection *c, struct epoll_event event) {
-    int failed = fs_system.epoll_ctl(p->epoll, op, fd, &event) < 0 ? -errno : 0;
-    if (failed != -ENOENT || op != EPOLL_CTL_MOD || !c || !c->is.bridged) return failed;
-    return fs_system.epoll_ctl(p->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
-}
-
-/* As epoll_ctl, with our data. 0 or -errno. */
-static int register_member(struct fs_member *m, int op) {
-    uint32_t events = m->parked ? (uint32_t)FS_PARKED_EVENTS | (m->kernel_room ? EPOLLOUT : 0u) : m->events & ~(uint32_t)EPOLLEXCLUSIVE;
-    struct epoll_event event = {.events = events, .data.u64 = fs_poller_data(m->slot, m->generation)};
-    m->tag = (uint16_t)fs_poller_tag;
-    if (m->poller->epoll < 0 || m->fd < 0) return 0;
-    return fs_register_in_kernel(m->poller, op, m->fd, m->it ? fs_load_relaxed(&m->it->c) : NULL, event);
-}
-
-/* What was registered before, and perhaps told, counts no more: a change asks anew. */
-static int register_again(struct fs_member *m) {
-    m->generation++;
-    m->version++;
-    return register_member(m, EPOLL_CTL_MOD);
-}
-
-/* (An edge that is there at once is of room that has come since. What was told of before still counts.) */
-void fs_await_kernel_room(struct fs_member *m) {
-    if (m->kernel_room || !m->parked || m->fd < 0) return;
-    m->kernel_room = 1;
-    register_member(m, EPOLL_CTL_MOD);
-}
-
-void fs_member_park(struct fs_member *m) {
-    fs_note_parked(m, 1);
-    m->found = 0;
-    register_again(m); /* (a number that the program has closed behind us is told of no more) */
-    fs_member_activate(m, 1);
-}
-
-/* A member that a look finds disabled stays: a registration that tells of nothing at all cannot be made. */
-static void unpark_member(struct fs_member *m) {
-    if (!m->parked || !m->enabled || m->fd < 0 || m->poller->epoll < 0) return;
-    fs_member_deactivate(m);
-    fs_note_parked(m, 0);
-    m->kernel_room = 0;
-    register_again(m);
-}
 
 /* ---- epoll_ctl -------------------------------------------------------------------------------------------------------------- */
 
@@ -210,7 +42,7 @@ static int add(struct fs_poller *p, int op, int fd, struct fs_pollable *it, cons
     struct fs_member *m = fs_member_new(p, it, fd, event->events, event->data.u64);
     if (!m) return -ENOMEM;
     fs_note_parked(m, it->attached);
-    int failed = register_member(m, op);
+    int failed = fs_member_register(m, op);
     if (failed) {
         fs_member_free(m);
         return failed;
@@ -229,8 +61,8 @@ static int change(struct fs_member *m, const struct epoll_event *event, int atta
     m->endings = m->found = 0;
     m->asks = m->fresh = 1;
     fs_renew_member(m);
-    if (m->parked && !attached) unpark_member(m);
-    else if (!m->parked) return register_again(m);
+    if (m->parked && !attached) fs_member_unpark(m);
+    else if (!m->parked) return fs_member_register_again(m);
     m->version++;
     fs_member_activate(m, 1);
     return 0;
@@ -320,7 +152,7 @@ void fs_poller_after_attach(struct fs_pollable *it, int attached) {
 void fs_poller_after_leave(struct fs_pollable *it) {
     pthread_mutex_lock(&it->lock);
     it->attached = 0;
-    leave_seat(it, fs_load_relaxed(&it->c));
+    fs_pollable_unregister(it, fs_load_relaxed(&it->c));
     uint64_t claim = fs_claim_handover(it);
     for (struct fs_member *m = fs_load_relaxed(&it->members), *next; m; m = next) {
         struct fs_poller *p = m->poller;
@@ -328,7 +160,7 @@ void fs_poller_after_leave(struct fs_pollable *it) {
         fs_lock_poller(p);
         fs_member_note_unreported(m, 0);
         if (!fs_hand_over_member(m, claim)) {
-            unpark_member(m);
+            fs_member_unpark(m);
             if (m->parked) fs_member_activate(m, 1);
         }
         fs_wake_waiters(p);
@@ -390,7 +222,7 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
         fs_unlock_poller(p);
     }
     if (last) {
-        leave_seat(it, c);
+        fs_pollable_unregister(it, c);
         fs_store_relaxed(&it->c, NULL);
         it->attached = 0;
     }
@@ -443,4 +275,77 @@ void fs_poller_after_fork(struct fs_poller *p) {
         m->seated = FS_NO_SLOT;
         fs_member_note_unreported(m, m->it->attached);
     }
+}
+
+/* ---- all members ----------------------------------------------------------------------------------------------------------- */
+
+void fs_members_each(struct fs_poller *p, void (*what)(struct fs_member *)) {
+    for (uint32_t i = 1;;) {
+        fs_lock_poller(p);
+        if (i >= p->used) break;
+        /* (Somebody may close the socket meanwhile. While it is a member it stays, and its lock comes first.) */
+        struct fs_pollable *it = p->slots[i]->in_use ? p->slots[i]->it : NULL;
+        int locked = it && pthread_mutex_trylock(&it->lock) == 0;
+        if (locked && what) what(p->slots[i]);
+        fs_unlock_poller(p);
+        if (locked) {
+            if (it->attached) fs_pollable_register(it);
+            pthread_mutex_unlock(&it->lock);
+        }
+        if (it && !locked) sched_yield();
+        else i++;
+    }
+    fs_unlock_poller(p);
+}
+
+/* If threads wait there, the poller goes on as a thread's: they still have the instance, as in the kernel, and are told of what comes, but its number
+ * is another file's. True: they do. */
+static int leave_to_waiters(struct fs_poller *p) {
+    fs_lock_poller(p);
+    int waited_on = p->waiters > 0;
+    if (waited_on) {
+        p->ended = 1;
+        p->epoll = -1;
+        p->busy = 1;
+        if (p->set) fs_store_relaxed(&p->set->epoll, (uint32_t)-1);
+    }
+    fs_unlock_poller(p); /* (behind it the last of them may free the poller) */
+    return waited_on;
+}
+
+void fs_leave_wait(struct fs_poller *p) {
+    int last = --p->waiters == 0 && p->ended;
+    fs_unlock_poller(p);
+    if (last) fs_poller_end(p);
+}
+
+enum { KEPT = 32 }; /* pollers that have ended */
+
+/* A thread that is about to wait has found the poller, and may lock it only now: it finds one without members, and the kernel says of the number
+ * what it means by then. So the memory of the last ones stays. */
+static void keep_a_while(struct fs_poller *p) {
+    static fs_atomic_ptr(struct fs_poller) kept[KEPT];
+    static fs_word32 count;
+    fs_system.free(fs_exchange_sc(&kept[fs_add_sc(&count, 1) % KEPT], p));
+}
+
+void fs_poller_end(struct fs_poller *p) {
+    if (leave_to_waiters(p)) return;
+    fs_members_each(p, fs_member_drop);
+    fs_lock_poller(p);
+    if (p->waiters) { /* one that has found it before, and came behind the first look: the last of them ends it */
+        p->ended = 1;
+        fs_unlock_poller(p);
+        return;
+    }
+    if (p->set) fs_event_set_end(p->set);
+    for (uint32_t i = 1; i < p->used; i++) fs_system.free(p->slots[i]);
+    fs_system.free(p->slots);
+    p->slots = NULL;
+    p->set = NULL;
+    p->used = 1;
+    p->room = p->first_free = 0;
+    p->ended = 0;
+    fs_unlock_poller(p);
+    keep_a_while(p);
 }

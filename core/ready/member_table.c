@@ -1,6 +1,6 @@
 /* Pollers: the table of members, those that may be ready, whose data an event has.
  *
- * Responsible for: that what is looked up is there. Never: registers anything in the kernel (epoll_ctl.c), looks at a connection, or waits
+ * Responsible for: that what is looked up is there. Never: registers anything in the kernel (registration.c), looks at a connection, or waits
  * (epoll_wait.c). */
 #include <sys/random.h>
 
@@ -219,77 +219,4 @@ void fs_member_free(struct fs_member *m) {
     m->version++;
     m->next_free = p->first_free;
     p->first_free = m->slot;
-}
-
-/* ---- all members ----------------------------------------------------------------------------------------------------------- */
-
-void fs_members_each(struct fs_poller *p, void (*what)(struct fs_member *)) {
-    for (uint32_t i = 1;;) {
-        fs_lock_poller(p);
-        if (i >= p->used) break;
-        /* (Somebody may close the socket meanwhile. While it is a member it stays, and its lock comes first.) */
-        struct fs_pollable *it = p->slots[i]->in_use ? p->slots[i]->it : NULL;
-        int locked = it && pthread_mutex_trylock(&it->lock) == 0;
-        if (locked && what) what(p->slots[i]);
-        fs_unlock_poller(p);
-        if (locked) {
-            if (it->attached) fs_pollable_register(it);
-            pthread_mutex_unlock(&it->lock);
-        }
-        if (it && !locked) sched_yield();
-        else i++;
-    }
-    fs_unlock_poller(p);
-}
-
-/* If threads wait there, the poller goes on as a thread's: they still have the instance, as in the kernel, and are told of what comes, but its number
- * is another file's. True: they do. */
-static int leave_to_waiters(struct fs_poller *p) {
-    fs_lock_poller(p);
-    int waited_on = p->waiters > 0;
-    if (waited_on) {
-        p->ended = 1;
-        p->epoll = -1;
-        p->busy = 1;
-        if (p->set) fs_store_relaxed(&p->set->epoll, (uint32_t)-1);
-    }
-    fs_unlock_poller(p); /* (behind it the last of them may free the poller) */
-    return waited_on;
-}
-
-void fs_leave_wait(struct fs_poller *p) {
-    int last = --p->waiters == 0 && p->ended;
-    fs_unlock_poller(p);
-    if (last) fs_poller_end(p);
-}
-
-enum { KEPT = 32 }; /* pollers that have ended */
-
-/* A thread that is about to wait has found the poller, and may lock it only now: it finds one without members, and the kernel says of the number
- * what it means by then. So the memory of the last ones stays. */
-static void keep_a_while(struct fs_poller *p) {
-    static fs_atomic_ptr(struct fs_poller) kept[KEPT];
-    static fs_word32 count;
-    fs_system.free(fs_exchange_sc(&kept[fs_add_sc(&count, 1) % KEPT], p));
-}
-
-void fs_poller_end(struct fs_poller *p) {
-    if (leave_to_waiters(p)) return;
-    fs_members_each(p, fs_member_drop);
-    fs_lock_poller(p);
-    if (p->waiters) { /* one that has found it before, and came behind the first look: the last of them ends it */
-        p->ended = 1;
-        fs_unlock_poller(p);
-        return;
-    }
-    if (p->set) fs_event_set_end(p->set);
-    for (uint32_t i = 1; i < p->used; i++) fs_system.free(p->slots[i]);
-    fs_system.free(p->slots);
-    p->slots = NULL;
-    p->set = NULL;
-    p->used = 1;
-    p->room = p->first_free = 0;
-    p->ended = 0;
-    fs_unlock_poller(p);
-    keep_a_while(p);
 }

@@ -158,6 +158,11 @@ static inline int64_t fs_longest_sleep(const struct fs_poller *p) {
 /* Of an instance that a fork has shared: whether members are told once. */
 void fs_note_single_events(struct fs_poller *p);
 
+/* Registers the member in the kernel, by our data: as epoll_ctl with `op`; or anew, so that what was reported before counts no more, and the
+ * kernel reports what is there. 0 or -errno. */
+int fs_member_register(struct fs_member *m, int op);
+int fs_member_register_again(struct fs_member *m);
+
 /* The kernel tells a parked member of room from now on. */
 void fs_await_kernel_room(struct fs_member *m);
 
@@ -171,13 +176,17 @@ struct fs_member *fs_member_new(struct fs_poller *p, struct fs_pollable *it, int
 void fs_member_free(struct fs_member *m); /* of a pollable: fs_member_drop */
 void fs_member_drop(struct fs_member *m);
 
-/* From now on the member is asked for its level, and the kernel tells of changes alone. */
+/* From now on the member is asked for its level, and the kernel tells of changes alone; and back. */
 void fs_member_park(struct fs_member *m);
+void fs_member_unpark(struct fs_member *m);
 
 /* ---- with the pollable's lock alone ------------------------------------------------------------------------------------ */
 
 /* Members have come or gone: sees to it that the set of one of the pollers tells of the connection. 0, or -errno: none does. */
 int fs_pollable_register(struct fs_pollable *it);
+
+/* No set tells of `c`, its connection, any more. */
+void fs_pollable_unregister(struct fs_pollable *it, struct fs_connection *c);
 
 /* ---- with no lock ------------------------------------------------------------------------------------------------------ */
 

@@ -132,21 +132,21 @@ static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose pu
     fs_note_late(m, claim->late);
     if (!m->enabled) return; /* another wait has told the single shot */
     /* (A hint may be for nothing, or for what was told already.) */
-    int fd_change = !edges || (claim->edge && (claim->more || found & ~m->found)) || (claim->full && found & FS_OUT_ROOM);
-    if (!found || !fd_change || purpose != FS_ARM) {
+    int news = !edges || (claim->edge && (claim->more || found & ~m->found)) || (claim->full && found & FS_OUT_ROOM);
+    if (!found || !news || purpose != FS_ARM) {
         /* (Behind a later look this one knows only what it has not found.) */
         int latest = claim->look == m->looks;
         /* (Nor does one that no hint has led to, and that tells of nothing: the hint of what it has found is still to be taken.) */
-        int knows = latest && (claim->edge || (found && fd_change));
+        int knows = latest && (claim->edge || (found && news));
         m->found = knows ? found : m->found & found;
         if (knows) m->mark = claim->mark;
     }
-    if (found && fd_change && purpose != FS_ARM) {
+    if (found && news && purpose != FS_ARM) {
         tell(m, told, found, now);
         if (!edges && m->enabled) fs_member_activate(m, 0);
         return;
     }
-    if (found && fd_change) {
+    if (found && news) {
         fs_member_activate(m, claim->edge);
         m->full |= claim->full;
         return;
@@ -193,9 +193,9 @@ void fs_pass_to_sleepers(struct fs_poller *p, int64_t longest) {
 /* Whether what the kernel tells of a parked member is an edge: not the FIN that the ring had before. */
 static int is_news(struct fs_member *m, uint32_t events) {
     struct fs_connection *c = fs_load_relaxed(&m->it->c);
-    uint32_t fd_change = ((EPOLLPRI | FS_ENDINGS) & ~m->endings) | (m->kernel_room ? (uint32_t)EPOLLOUT : 0);
-    if (!c || !fs_is_attached(c) || !fs_receives_on_ring(c)) fd_change |= FS_IN;
-    return (events & fd_change) != 0;
+    uint32_t news = ((EPOLLPRI | FS_ENDINGS) & ~m->endings) | (m->kernel_room ? (uint32_t)EPOLLOUT : 0);
+    if (!c || !fs_is_attached(c) || !fs_receives_on_ring(c)) news |= FS_IN;
+    return (events & news) != 0;
 }
 
 void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
@@ -209,12 +209,12 @@ void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
         struct fs_member *m = fs_member_of_data(p, data);
         if (!m || fs_is_handed_over(m)) continue; /* the event set's; or of a registration that has gone */
         if (m->parked) {
-            int fd_change = is_news(m, from[i].events);
+            int news = is_news(m, from[i].events);
             m->asks = 1;
             m->fresh = 0;
             m->endings &= ~(uint32_t)EPOLLPRI; /* the next one is another byte */
-            if (fd_change) m->found = 0;
-            fs_member_activate(m, fd_change);
+            if (news) m->found = 0;
+            fs_member_activate(m, news);
             told->changed = 1;
             continue;
         }

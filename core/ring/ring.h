@@ -103,13 +103,8 @@ static inline struct fs_shared_side *fs_side_of_fallback(struct fs_fallback_lock
     return (struct fs_shared_side *)(void *)((char *)fallback - offsetof(struct fs_shared_side, fallback));
 }
 
-enum fs_moved {
-    FS_SENDING_MOVED = 1,
-    FS_RECEIVING_MOVED = 2,
-    FS_SENDING_BACK = 4, /* data is sent through the kernel again */
-    FS_RECEIVING_BACK = 8,
-    FS_SENDING_HELD = 16, /* not yet: the peer that fell back must first get its unread data */
-    FS_OUT = 32,          /* another program reads and writes the descriptor: nothing more is written to the region */
+enum fs_moved { /* bits of `moved`, beside those of the public header */
+    FS_SENDING_HELD = 16, /* SENDING_BACK, but not yet: the peer that fell back must first get its unread data */
     FS_COLLECTING = 64,   /* a fallback collects the unread data: nobody else may receive */
 };
 

@@ -255,7 +255,8 @@ def is_core_s(name: str) -> bool:
 
 
 def test_of_the_core_the_library_shows_the_public_header_and_what_python_takes() -> None:
-    headers = "".join((ROOT / f"core/include/{name}.h").read_text() for name in ("fastsock_types", "fastsock"))
+    parts = ("_types", "", "_poll", "_fork")
+    headers = "".join((ROOT / f"core/include/fastsock{part}.h").read_text() for part in parts)
     public = set(re.findall(r"^(?!static)[a-z][\w ]*?[ *](fs_\w+)\(", headers, re.MULTILINE))
     (skin,) = Path(libc_front.__file__).parent.glob("_core*.so")
     taken = set(filter(is_core_s, names_of("--undefined-only", skin)))

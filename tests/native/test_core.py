@@ -1,14 +1,18 @@
 """The core is a library for C: built with a compiler alone, of headers that stand alone, and driven without Python."""
 
 import ast
+import errno
 import fcntl
 import os
 import platform
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -222,22 +226,65 @@ def test_what_each_call_of_the_core_does(name: str, library: Path, tmp_path: Pat
     assert re.search(rf"^[1-9]\d* {told}", said, re.MULTILINE), said
 
 
-def test_a_front_end_of_the_public_header_alone(library: Path, tmp_path: Path) -> None:
-    words = [
-        "-std=gnu11",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-O1",
-        "-g",
-        f"-I{CORE}/include",
-        NATIVE / "public.c",
-        library,
-    ]
-    ended_well(*COMPILER, *words, "-pthread", "-o", tmp_path / "public")
-    said = re.fullmatch(r"2 on the ring, (\d+) messages there\n", ended_well(tmp_path / "public"))
-    assert said
-    assert int(said[1]) >= 200
+@pytest.fixture(scope="session", params=["-xc -std=c11 -D_DEFAULT_SOURCE", "-xc++ -std=c++11"], ids=["C", "C++"])
+def public(request: pytest.FixtureRequest, library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The echo server and client of the public header alone."""
+    program = tmp_path_factory.mktemp("public") / "public"
+    flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-g", f"-I{CORE}/include", NATIVE / "public.c", "-xnone", library]
+    ended_well(*COMPILER, *request.param.split(), *flags, "-pthread", "-o", program)
+    return program
+
+
+@contextmanager
+def echo_server(public: Path, connections: int) -> Iterator[tuple[int, list[str]]]:
+    """Its port, and at the end what it says of its connections."""
+    words = [public, "serve", str(connections)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout
+            port, said = int(server.stdout.readline().removeprefix("port ")), list[str]()
+            yield port, said
+            out, wrong = server.communicate(timeout=DEADLINE)
+            assert (server.returncode, wrong) == (0, "")
+            said += sorted(out.splitlines())
+        finally:
+            server.kill()
+
+
+def test_a_front_end_of_the_public_header_alone(public: Path) -> None:
+    """Clients of itself move, go back half-way, and end their streams; signals interrupt both ends."""
+    with echo_server(public, 3) as (port, said):
+        words = [str(public), "call", str(port), "6000"]
+        clients = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+        for client in clients:
+            told = client.communicate(timeout=DEADLINE)[0]
+            assert client.returncode == 0, told
+            found = re.fullmatch(
+                r"called: 3600000 bytes, on the ring, and back\n(\d+) messages .*, (\d+) inter.*\n", told
+            )
+            assert found, told
+            assert int(found[1]) > 2000
+            assert int(found[2]) > 3
+    assert said == ["served: 3600000 bytes, on the ring, and back"] * 3
+
+
+def test_that_front_end_serves_a_client_on_kernel_tcp(public: Path) -> None:
+    with (
+        echo_server(public, 2) as (port, said),
+        socket.create_connection(("127.0.0.1", port)) as whole,
+        socket.create_connection(("127.0.0.1", port)) as cut,
+    ):
+        for number in range(200):
+            sent = bytes([number]) * 3000
+            whole.sendall(sent)
+            assert whole.recv(3000, socket.MSG_WAITALL) == sent
+        whole.shutdown(socket.SHUT_WR)
+        assert whole.recv(1) == b""
+        cut.sendall(b"unread")
+        cut.recv(1)
+        cut.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    assert said[0].startswith(f"{os.strerror(errno.ECONNRESET)}: 6 bytes, ")
+    assert re.match("served: 600000 bytes, (looking for the peer|peer does not use fastsock)", said[1])
 
 
 # ---- calls of the system -------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.include_cycles import circles
+from harness.graphs import circles
 from harness.processes import ended
 
 import fastsock
@@ -203,7 +204,9 @@ def test_no_source_file_is_too_long() -> None:
     assert [path for path in sources if len(path.read_text().splitlines()) > LONGEST] == []
 
 
-PUBLIC = [CORE / "include/fastsock_types.h", CORE / "include/fastsock.h", CORE / "include/fastsock_messages.h"]
+CONNECTIONS = [CORE / f"include/fastsock{part}.h" for part in ("_types", "", "_poll", "_fork")]
+"""fastsock.h and its parts, which it includes."""
+PUBLIC = [*CONNECTIONS, CORE / "include/fastsock_messages.h"]
 
 
 # ---- the core ------------------------------------------------------------------------------------------------
@@ -276,9 +279,10 @@ def public_functions() -> list[str]:
 
 
 def test_each_public_header_is_read_in_one_sitting() -> None:
-    counts = {path.stem: len(FUNCTION.findall(path.read_text())) for path in PUBLIC}
-    assert 60 < counts["fastsock_types"] + counts["fastsock"] <= 98
-    assert 10 < counts["fastsock_messages"] <= 20
+    counts = {path: len(FUNCTION.findall(path.read_text())) for path in PUBLIC}
+    assert 60 < sum(counts[path] for path in CONNECTIONS) <= 98
+    assert 10 < counts[PUBLIC[-1]] <= 20
+    assert set(CONNECTIONS) >= includes(CORE / "include/fastsock.h") == set(CONNECTIONS) - {CORE / "include/fastsock.h"}
     assert len(set(public_functions())) == len(public_functions())
 
 
@@ -289,6 +293,43 @@ def test_each_public_function_has_its_contract() -> None:
         before = text[: re.search(rf"^[a-z].*\b{name}\(", text, re.MULTILINE).start()]  # type: ignore[union-attr]
         above = before.rstrip().splitlines()[-1]
         assert above == "/* C */" or FUNCTION.match(above), f"{name} has no contract"
+
+
+def contracts() -> Iterator[tuple[str, list[str]]]:
+    """Each comment of the public headers that functions follow, with their names."""
+    parts = re.split(r"(/\*(?:[^*]|\*(?!/))*\*/\n)(?=[a-z])", public_text())
+    for comment, below in zip(parts[1::2], parts[2::2], strict=True):
+        if names := FUNCTION.findall(below.partition("\n\n")[0]):
+            yield comment, names
+
+
+def test_each_public_function_that_can_fail_lists_its_errors() -> None:
+    listed = 0
+    for comment, names in contracts():
+        text = re.sub(r"\s+\*?\s*", " ", comment)
+        fails, errors = "-errno" in text, re.search(r"Errors: (.*)\[", text)
+        assert fails <= (errors is not None), f"{names} fails with no list of errors"
+        if errors:
+            listed += 1
+            assert re.search(r"\bE[A-Z]{3,}|those of ", errors[1]), names
+    assert listed > 20
+
+
+def test_what_a_signal_handler_may_call_takes_no_lock() -> None:
+    """The list at the head of fastsock.h; `interrupt` of public.c calls each."""
+    text = re.search(r"A handler may call ([^.]*)\.", CONNECTIONS[1].read_text())
+    assert text
+    names = re.findall(r"fs_\w+", text[1])
+    assert len(names) > 10
+    handler = re.search(
+        r"^static void interrupt\(.*?^}", (CORE.parent / "tests/native/public.c").read_text(), re.M | re.S
+    )
+    assert handler
+    contract = {name: comment for comment, names in contracts() for name in names}
+    for name in names:
+        assert "[any" in contract[name], name
+        assert f"{name}(" in handler[0], name
+    assert set(re.findall(r"fs_\w+(?=\()", handler[0])) <= set(names)
 
 
 def test_each_public_function_is_the_core_s_and_is_used() -> None:

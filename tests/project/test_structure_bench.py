@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from harness.include_cycles import circles, reached
+from harness.graphs import circles, reached
 
 ROOT = Path(__file__).parents[2]
 

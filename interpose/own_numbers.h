@@ -1,0 +1,29 @@
+/* Descriptors that are the core's: how it makes and closes them (own_numbers.c), and what else it calls (core_calls.c). */
+#ifndef FASTSOCK_IP_OWN_NUMBERS_H
+#define FASTSOCK_IP_OWN_NUMBERS_H
+
+#include "interpose.h"
+
+#pragma GCC visibility push(hidden)
+
+/* What the core calls to make and close its own numbers: they are known from their making on, and closed by nobody else, while this front
+ * end is active. */
+int ip_make_own(int fd, int what, long argument);
+int ip_close_own(int fd);
+void ip_forget_own_number(int fd);
+void ip_forget_own_numbers(void);
+
+/* What the core calls to make a number that it has for a moment (own_numbers.c). Both return -errno if they fail. */
+long ip_make_passing(long number, const long a[6]);
+long ip_receive_passing(int fd, struct msghdr *message, int flags);
+
+/* As dup3(2), for the program: not onto a number that the core has for a moment. */
+int ip_place(int from, int to, int flags);
+void ip_numbers_after_fork(void); /* in the child */
+
+extern struct fs_calls ip_calls; /* what the core calls: no cancellation points */
+void ip_tell_core(void);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,36 @@
+/* What this front end knows of its process and its threads: words that every other file may look at.
+ *
+ * Responsible for: whether the memory is this process's own. Never: changes of the rest, which belong to the files that its header
+ * names. */
+#include "interpose.h"
+
+#include <sys/mman.h>
+
+fs_word32 ip_activity, ip_is_serving, ip_filtered, ip_copied_past, ip_cancels, ip_thread_due;
+__thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
+
+int fs_libc_serves(void) { return ip_load_relaxed(&ip_is_serving) != 0; }
+
+/* ---- whose memory this is ------------------------------------------------------------------------------------------ */
+
+static pid_t own_process;
+static fs_word32 no_mark;
+fs_word32 *ip_original_mark = &no_mark, ip_memory_shared, ip_threads_by_hand;
+
+static void make_mark(void) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *made = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) return;
+    if (madvise(made, page, MADV_WIPEONFORK) == 0) ip_original_mark = made;
+    else munmap(made, page);
+}
+
+/* (A word is enough: a copy of the memory has 0 there, and of memory that is shared the kernel is asked.) */
+void ip_claim_memory(void) {
+    if (ip_original_mark == &no_mark) make_mark();
+    own_process = getpid();
+    ip_store_relaxed(&ip_memory_shared, ip_original_mark == &no_mark);
+    ip_store_relaxed(ip_original_mark, 1);
+}
+
+int ip_ask_process(void) { return getpid() == own_process; }
