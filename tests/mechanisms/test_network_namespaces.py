@@ -107,7 +107,7 @@ def test_echo(three: list[Container], folder: Path, kind: str) -> None:
 
 @kinds
 def test_event_loops(three: list[Container], folder: Path, kind: str) -> None:
-    """Each wakes the other's event set by its page, which came by the way."""
+    """Each wakes the other's event set by its page, which came by the way. (On a busy machine they meet later.)"""
     server = """
         import asyncio
         async def echo(reader, writer):
@@ -122,15 +122,17 @@ def test_event_loops(three: list[Container], folder: Path, kind: str) -> None:
         fastsock.aio.run(main())
         """
     client = """
-        import asyncio
+        import asyncio, itertools
         async def main():
             async def talks(number):
                 reader, writer = await asyncio.open_connection(SERVER, 7000)
-                for i in range(300):
+                moves, limit = KIND == "ring", time.monotonic() + SECONDS
+                for i in itertools.count():
                     writer.write(b"%d/%d" % (number, i))
                     assert await reader.read(100) == b"%d/%d" % (number, i)
+                    path = fastsock.path_of(writer).path
+                    if i >= 300 and (path == "ring" or not moves or time.monotonic() > limit): break
                     if i % 100 == 0: await asyncio.sleep(0.05)
-                path = fastsock.path_of(writer).path
                 writer.close()
                 return path
             say(" ".join(sorted(set(await asyncio.gather(*map(talks, range(20)))))))
