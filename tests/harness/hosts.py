@@ -1,16 +1,21 @@
 """Network namespaces and what connects them: two hosts with a link, or containers on a bridge."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
 import pytest
 
 from harness.pairs import until
-from harness.processes import Process, ended
+from harness.processes import ROOT, Process, ended
 
 NUMBERS = itertools.count(1)
 """Namespaces go with the last process in them, which may be later than their names."""
@@ -56,6 +61,74 @@ class Container:
         return self.command()
 
 
+OWN_ROOT = """
+set -e
+here=$1 etc=$2; shift 2
+mount -t tmpfs -o mode=755 none "$here"
+for path in /*; do
+    into=$here$path
+    if [ -L "$path" ]; then cp -P "$path" "$into"
+    elif [ -d "$path" ]; then
+        mkdir "$into"
+        case $(stat -c %A "$path") in *[xt]) [ "$path" = /proc ] || mount --rbind "$path" "$into"; esac
+    fi
+done
+while [ "$1" != -- ]; do
+    mkdir -p "$here$2"
+    [ "$3" = lacks ] && [ "$(ls -A "$here$2")" ] || mount --rbind "$1" "$here$2"
+    [ "$3" != ro ] || mount -o remount,bind,ro "$here$2"
+    shift 3
+done
+shift
+mount -t proc none "$here/proc"
+mount -t tmpfs none "$here/dev/shm"
+for file in "$etc"/*; do mount --bind "$file" "$here/etc/${file##*/}"; done
+exec chroot "$here" "$@"
+"""
+"""Starts a program in a root directory of its own: that of the machine, but for what a container has for itself, and
+without what stands where other users may not look."""
+
+
+class Images:
+    """What containers are started with: see `confined.c`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.etc, self.confined = folder / "etc", folder / "confined"
+        self.etc.mkdir()
+        (self.etc / "passwd").write_text(
+            "root:x:0:0::/:/bin/sh\nimage:x:999:999::/:/bin/sh\napp:x:1000:1000::/:/bin/sh\n"
+        )
+        source = ROOT / "tests/harness/confined.c"
+        words = [os.environ.get("CC", "cc"), "-D_GNU_SOURCE", "-Wall", "-Werror", source, "-o", self.confined]
+        built = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
+        if built.returncode:
+            pytest.skip(f"no filter of system calls for this machine: {built.stderr}")
+        self.place = Path("/mnt")
+
+    def starts(
+        self, where: Container, user: int, words: list[object], volumes: Mapping[str, tuple[Path, bool]]
+    ) -> list[str]:
+        """A command line that starts a program as a container's first process, as a user without privileges. `volumes`:
+        from where in the container to a folder here, and whether it may be written to."""
+        binds: list[object] = []
+        for path in {sys.base_prefix, sys.prefix, ROOT}:
+            binds += [path, path, "lacks"]
+        for path, (folder, writable) in volumes.items():
+            binds += [folder, path, "rw" if writable else "ro"]
+        root = ["sh", "-c", OWN_ROOT, "sh", self.place, self.etc, *binds, "--", self.confined, user]
+        return where.command(*root, *words)
+
+
+@contextlib.contextmanager
+def images() -> Iterator[Images]:
+    """Skips the test where the machine's user is not root: only root gives containers users."""
+    if os.geteuid() != 0:
+        pytest.skip("only root makes containers with users of their own")
+    with tempfile.TemporaryDirectory(prefix="fs-") as folder:
+        Path(folder).chmod(0o755)
+        yield Images(Path(folder))
+
+
 def child_of(process: Process) -> int:
     """The process that `unshare --fork` has made, once it is another program: before, its users have no numbers yet."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -68,15 +141,25 @@ def child_of(process: Process) -> int:
     return int(until(begun, "it has begun"))
 
 
+def give_users(process: Process, within: list[str]) -> None:
+    """Gives a user namespace the numbers of all users of the one around it, from within that."""
+    for kind in ("uid_map", "gid_map"):
+        ended([*within, "sh", "-c", f"echo 0 0 65536 > /proc/{child_of(process)}/{kind}"])
+
+
 @contextlib.contextmanager
-def containers(count: int) -> Iterator[list[Container]]:
-    """So many of them, made without privileges. Skips the test, with the reason, where namespaces are not permitted."""
+def containers(count: int, users: bool = False) -> Iterator[list[Container]]:
+    """So many of them, made without privileges. Skips the test, with the reason, where namespaces are not permitted.
+    `users`: each has a user namespace of its own, with all users, which only root can give it."""
     new = ["unshare", "--net", "--fork", "--kill-child"]
     tried = ended([*new, "--user", "--map-root-user", "ip", "link", "add", "name", "br0", "type", "bridge"], None)
     if tried.returncode:
         pytest.skip(f"no user and network namespaces here: {tried.stderr.strip()}")
     with contextlib.ExitStack() as stack:
-        hub = stack.enter_context(Process([*new, "--user", "--map-root-user", "sleep", "infinity"]))
+        mapped = [] if users else ["--map-root-user"]
+        hub = stack.enter_context(Process([*new, "--user", *mapped, "sleep", "infinity"]))
+        if users:
+            give_users(hub, [])
 
         def enters(process: Process) -> list[str]:
             return ["nsenter", "--target", str(child_of(process)), "--user", "--net", "--preserve-credentials"]
@@ -88,7 +171,10 @@ def containers(count: int) -> Iterator[list[Container]]:
         settles(at_bridge, "link add name br0 type bridge")
         settles(at_bridge, "link set br0 up")
         for number in range(1, count + 1):
-            space = stack.enter_context(Process([*at_bridge, *new, "sleep", "infinity"]))
+            own_users = ["--user"] if users else []
+            space = stack.enter_context(Process([*at_bridge, *new, *own_users, "sleep", "infinity"]))
+            if users:
+                give_users(space, at_bridge)
             address = f"10.99.0.{number + 1}"
             settles(at_bridge, f"link add v{number} type veth peer name eth0 netns {child_of(space)}")
             settles(at_bridge, f"link set v{number} master br0 up")
