@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -48,6 +48,8 @@ class Container:
 
     address: str
     enters: list[str]
+    again: Callable[[], Container]
+    """Ends it, and makes one with its address, as a runtime does that starts a container again."""
 
     def command(self, *words: object, alone: bool = True) -> list[str]:
         """A command line in it. `alone`: with mounts, process ids and names of its own, as a container has them."""
@@ -106,7 +108,7 @@ class Images:
         self.place = Path("/mnt")
 
     def starts(
-        self, where: Container, user: int, words: list[object], volumes: Mapping[str, tuple[Path, bool]]
+        self, where: Container, user: int, words: Sequence[object], volumes: Mapping[str, tuple[Path, bool]]
     ) -> list[str]:
         """A command line that starts a program as a container's first process, as a user without privileges. `volumes`:
         from where in the container to a folder here, and whether it may be written to."""
@@ -156,7 +158,7 @@ def containers(count: int, users: bool = False) -> Iterator[list[Container]]:
     if tried.returncode:
         pytest.skip(f"no user and network namespaces here: {tried.stderr.strip()}")
     with contextlib.ExitStack() as stack:
-        mapped = [] if users else ["--map-root-user"]
+        mapped, own_users = ([], ["--user"]) if users else (["--map-root-user"], [])
         hub = stack.enter_context(Process([*new, "--user", *mapped, "sleep", "infinity"]))
         if users:
             give_users(hub, [])
@@ -167,18 +169,29 @@ def containers(count: int, users: bool = False) -> Iterator[list[Container]]:
         def settles(where: list[str], words: str) -> None:
             ended([*where, "ip", *words.split()])
 
-        made, at_bridge = [], enters(hub)
+        at_bridge = enters(hub)
         settles(at_bridge, "link add name br0 type bridge")
         settles(at_bridge, "link set br0 up")
-        for number in range(1, count + 1):
-            own_users = ["--user"] if users else []
+
+        def make(number: int) -> Container:
             space = stack.enter_context(Process([*at_bridge, *new, *own_users, "sleep", "infinity"]))
             if users:
                 give_users(space, at_bridge)
-            address = f"10.99.0.{number + 1}"
-            settles(at_bridge, f"link add v{number} type veth peer name eth0 netns {child_of(space)}")
+            address, there = f"10.99.0.{number + 1}", enters(space)
+            # (A container that comes again has the hardware address that the others know.)
+            own = f"address 02:42:0a:63:00:{number + 1:02x} netns {child_of(space)}"
+            settles(at_bridge, f"link add v{number} type veth peer name eth0 {own}")
             settles(at_bridge, f"link set v{number} master br0 up")
             for words in (f"addr add {address}/24 dev eth0", "link set eth0 up", "link set lo up"):
-                settles(enters(space), words)
-            made.append(Container(address, enters(space)))
-        yield made
+                settles(there, words)
+
+            def again() -> Container:
+                space.close()
+                until(
+                    lambda: ended([*at_bridge, "ip", "link", "show", f"v{number}"], None).returncode, "its end is gone"
+                )
+                return make(number)
+
+            return Container(address, there, again)
+
+        yield [make(number) for number in range(1, count + 1)]
