@@ -7,14 +7,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from harness.hosts import Container, Images, containers, images
-from harness.processes import FASTSOCK, Program, command, ended
+from harness.pairs import until
+from harness.processes import FASTSOCK, ROOT, Program, Server, command, ended
+from interpose.test_musl import COMPILER as WITH_HEADERS
+from interpose.test_musl import FOLDER as OF_MUSL
+from interpose.test_musl import WITH_MUSL
 
+from fastsock.tools import export
 from mechanisms.test_network_namespaces import DIFFERENT
 
 ECHO = """
@@ -211,3 +217,49 @@ def test_ss_from_outside(made: Images, spaces: list[Container], folder: Path) ->
         assert process["pid"] == child_of_all(client.pid)
         (connection,) = process["connections"]
         assert (connection["path"], connection["peer"]) == ("ring", f"{spaces[0].address}:7000")
+
+
+# ---- programs in C, of either C library ------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not WITH_MUSL, reason="no musl-gcc here when fastsock was built")
+@pytest.mark.parametrize(("of_server", "of_client"), [("musl", "musl"), ("musl", "glibc"), ("glibc", "musl")])
+def test_programs_of_two_c_libraries(
+    of_server: str, of_client: str, made: Images, spaces: list[Container], folder: Path
+) -> None:
+    """Each is served by the library for its own, from one folder that `fastsock export` has filled."""
+    os.chown(folder, 1000, 1000)
+    folder.chmod(0o700)
+    shared, reports = folder.parent / "fastsock", folder.parent / "reports"
+    export.export(str(shared))
+    for place in (reports, reports / "0", reports / "1"):
+        place.mkdir()
+        place.chmod(0o777)
+    only = [OF_MUSL / "glibc_only.c", "-include", OF_MUSL / "glibc_only.h"]
+    for name, compiler in (("glibc", [os.environ.get("CC", "cc")]), ("musl", [*WITH_HEADERS, "-D_GNU_SOURCE", *only])):
+        words = [*compiler, "-O1", ROOT / "tests/soak/echo.c", "-pthread", "-ldl", "-o", shared / f"echo-{name}"]
+        subprocess.run(words, check=True, timeout=60)
+    volumes = {"/meet": (folder, True), "/fastsock": (shared, False)}
+    libraries = {"glibc": "libfastsock.so", "musl": "libfastsock-musl.so"}
+
+    def program(where: int, libc: str, *words: object) -> list[str]:
+        variables = {
+            "LD_PRELOAD": f"/fastsock/{libraries[libc]}",
+            "FASTSOCK_RENDEZVOUS_DIR": "/meet",
+            "FASTSOCK_RUN_REPORT": "/reports",
+        }
+        given = [f"{name}={value}" for name, value in variables.items()]
+        words = ("env", *given, f"/fastsock/echo-{libc}", *words)
+        return made.starts(spaces[where], 1000, words, {**volumes, "/reports": (reports / str(where), True)})
+
+    def moved(where: int) -> bool:
+        return any('"path": "ring"' in path.read_text() for path in (reports / str(where)).glob("*.jsonl"))
+
+    address = spaces[0].address
+    with (
+        Server(program(0, of_server, "server", "threads", address, 7001)) as server,
+        Server(program(1, of_client, "client", "blocking", address, 7001, 1)) as client,
+    ):
+        until(lambda: client.text().count("ok ") >= 20 and moved(0) and moved(1), "connections of both move")
+        assert set(client.text().split()[::2]) <= {"ok", "cut"}, client.text()
+        assert server.text() == ""

@@ -271,6 +271,37 @@ def test_a_descriptor_that_goes_to_another_program(three: list[Container], folde
 
 
 @kinds
+def test_a_descriptor_goes_whose_peer_has_gone_back_already(three: list[Container], folder: Path, kind: str) -> None:
+    """What has half-closed might be dead, so who sends to it goes back to the kernel, with these bytes already."""
+    server = """
+        import subprocess
+        conn = accepted(listener())
+        conn.settimeout(None)
+        conn.shutdown(socket.SHUT_WR)
+        say("has ended"); told()
+        reader = subprocess.Popen(["cat"], stdin=conn, stdout=subprocess.PIPE)
+        say("has gone")
+        print(reader.communicate()[0].decode(), flush=True)
+        """
+    client = """
+        conn = connected()
+        assert conn.recv(1) == b""
+        conn.sendall(b"through the kernel")
+        say("sent"); told()
+        conn.sendall(b", all of it")
+        conn.shutdown(socket.SHUT_WR)
+        told()
+        """
+    with Two(three, folder, kind, server, client) as (server, client):
+        assert server.line() == "has ended"
+        assert client.line() == "sent"
+        server.tell()
+        assert server.line() == "has gone"
+        client.tell()
+        assert server.line() == "through the kernel, all of it"
+
+
+@kinds
 def test_a_child_takes_a_connection_over(three: list[Container], folder: Path, kind: str) -> None:
     """Its event set is woken, though the peer's way led to the parent."""
     server = """

@@ -7,8 +7,10 @@ have the same address and new process ids."""
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -123,6 +125,12 @@ class Container:
         return [line.split()[-1] for line in lines if "@fastsock" in line]
 
 
+def is_heard(name: str) -> bool:
+    """Whether a process listens at a name."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        return probe.connect_ex(name) != errno.ECONNREFUSED
+
+
 class Bridge:
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="fs-")
@@ -135,9 +143,11 @@ class Bridge:
         self.variables = {"FASTSOCK_RENDEZVOUS_DIR": self.folder.name, "FASTSOCK_TRUST": "any"}
 
     def left(self) -> list[str]:
-        """Names that are still there."""
+        """Names that are still there. (What the last processes left in the folder that were killed, the next ones sweep.)"""
         names = [f"{self.folder.name}/{name}" for name in os.listdir(self.folder.name)]
-        return names + [name for container in self.containers.values() for name in container.names()]
+        return [name for name in names if is_heard(name)] + [
+            name for container in self.containers.values() for name in container.names()
+        ]
 
     def close(self) -> None:
         for container in self.containers.values():
