@@ -143,7 +143,7 @@ class Bridge:
         self.variables = {"FASTSOCK_RENDEZVOUS_DIR": self.folder.name, "FASTSOCK_TRUST": "any"}
 
     def left(self) -> list[str]:
-        """Names that are still there. (What the last processes left in the folder that were killed, the next ones sweep.)"""
+        """Names that are still there. (What the last processes left that were killed, the next ones sweep.)"""
         names = [f"{self.folder.name}/{name}" for name in os.listdir(self.folder.name)]
         return [name for name in names if is_heard(name)] + [
             name for container in self.containers.values() for name in container.names()
