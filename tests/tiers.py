@@ -193,7 +193,10 @@ PARTS = {
     "programs": Part(
         "recipes, and other people's servers, clients and frameworks",
         (*PRODUCT, "docs/recipes.md"),
-        tests=("tests/third_party/programs", "tests/project/test_recipes.py", "tests/project/test_snippets.py"),
+        tests=(
+            "tests/third_party/programs", "tests/project/test_recipes.py", "tests/project/test_container_recipes.py",
+            "tests/project/test_snippets.py",
+        ),
         tools=(
             "curl", "redis-server", "memcached", "libmemcached-tools:/usr/bin/memcslap",
             "postgresql:/usr/bin/pgbench", "lftp", "nginx:/usr/sbin/nginx", "haproxy:/usr/sbin/haproxy", "wget",

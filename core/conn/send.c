@@ -62,7 +62,8 @@ static void watch_liveness(struct fs_connection *c, struct fs_sender *sender) {
     else fs_check_peer_lost(c);
 }
 
-/* A half-closed peer that was reset, or has died with bytes unread: its FIN shows nothing new. */
+/* A half-closed peer that was reset, or has died with bytes unread: its FIN shows nothing new. (May go back to the kernel: before it is asked
+ * whether bytes may go there already.) */
 static void check_half_closed(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_poll_events_now(fs_fd(c), 0)) {
         fs_check_peer_lost(c);
@@ -103,6 +104,7 @@ static inline __attribute__((always_inline)) int64_t try_send(struct fs_connecti
     uint32_t ready = fs_load_sc(&c->ring.tx->ready);
     if (ready == FS_LEFT) fs_answer_fallback(c, sender);
     if (flags & MSG_OOB) fs_send_fall_back(c, sender, 0); /* the mark of an urgent byte is the kernel's */
+    if (fs_eof_inconclusive(c)) check_half_closed(c, sender);
     if ((fs_moved(c) & (FS_SENDING_BACK | FS_OUT)) == FS_SENDING_BACK) {
         if (!fs_send_resumes_in_kernel(c, sender)) {
             fs_unlock_send(sender);
@@ -111,7 +113,6 @@ static inline __attribute__((always_inline)) int64_t try_send(struct fs_connecti
     } else if (ready == FS_READY && length && !(fs_moved(c) & (FS_SENDING_MOVED | FS_SENDING_BACK))) {
         fs_switch_sending(c, sender);
     }
-    if (fs_eof_inconclusive(c)) check_half_closed(c, sender);
     uint32_t doorbell = fs_load_relaxed(&c->ring.tx->doorbell);
     if ((doorbell & (FS_SHUT | FS_GONE)) == FS_SHUT && fs_sends_on_ring(c) && !fs_peer_is_lost(c) && !sender->fin_sent) {
         if (c->stream->resets && !fs_has_credit(&c->ring, sender)) {

@@ -23,7 +23,8 @@
 enum {
     EVENTS = 16,        /* received at a time */
     ENDS_WITHIN = 1000, /* ms that a fork waits for the thread: an untrusted user may block it in a call */
-    AGAIN_AFTER = 250,  /* ms until the thread tries again to drop or answer something */
+    AGAIN_AFTER = 250,  /* most ms until the thread tries again to drop or answer something: from 1 on, doubled while that fails. (Many
+                         * peers in other containers at once are more than the reaper has room for, and it has them dropped at once.) */
 };
 
 enum thread_state { /* changed with the host lock */
@@ -108,13 +109,14 @@ static int make_descriptors(void) {
 static void *control_thread(void *nothing) {
     struct epoll_event events[EVENTS];
     uint32_t own = fs_control_thread_generation(), watching = fs_load_relaxed(&watcher);
-    int left = (int)fs_load_relaxed(&left_behind); /* something could not be dropped (fd_reaper.h) or answered */
+    int again = 1, left = (int)fs_load_relaxed(&left_behind); /* something could not be dropped (fd_reaper.h) or answered */
     while (own == fs_control_thread_generation()) { /* (Else the number may be its successor's, whose events it would take.) */
         fs_dir_sweep();
         int wait = fs_expire_listings();
-        if (left && (wait < 0 || wait > AGAIN_AFTER)) wait = AGAIN_AFTER;
+        if (left && (wait < 0 || wait > again)) wait = again;
         int n = fs_epoll_wait(fs_control_fds.epoll, events, EVENTS, wait < 0 ? -1 : (int64_t)wait * 1000000, NULL);
         if ((n < 0 && errno != EINTR) || own != fs_control_thread_generation()) break;
+        again = left ? FS_MIN(2 * again, AGAIN_AFTER) : 1;
         if (left && (fs_reaper_has_room() || !n)) left = fs_handle_due_requests(fs_control_fds.request) | fs_accept_hellos();
         for (int i = 0; i < n; i++) {
             uint64_t what = events[i].data.u64;

@@ -14,10 +14,7 @@
 
 #define KERNELS (UINT64_C(1) << 63) /* in a key that the kernel has given; others have the next bit, so that none is a process id */
 
-enum {
-    IDLE_MOST = 64,   /* kept without users */
-    HOLDERS_MOST = 8, /* that ask in turn for one connection: each has a descriptor here */
-};
+enum { HOLDERS_MOST = 8 }; /* that ask in turn for one connection: each has a descriptor here */
 
 static struct fs_far_peer *peers;
 
@@ -81,21 +78,11 @@ static void retire(struct fs_far_peer *peer) {
     if (is_ours(peer, way)) fs_system.close(way);
 }
 
-/* Returns memory for another one: of one that has no users, if there are many of these. */
+/* Returns memory for another one: that of one without users, if there is one. */
 static struct fs_far_peer *make_room(void) {
-    struct fs_far_peer *idle = NULL;
-    int count = 0;
-    for (struct fs_far_peer *peer = peers; peer; peer = peer->next) {
-        if (peer->users) continue;
-        if (!idle || !fs_load_relaxed(&idle->over)) idle = peer; /* (the oldest one of all stands last) */
-        count++;
-    }
-    if (idle && (count >= IDLE_MOST || fs_load_relaxed(&idle->over))) {
-        retire(idle);
-        return idle;
-    }
-    struct fs_far_peer *made = fs_system.calloc(1, sizeof *made);
-    if (!made) return NULL;
+    struct fs_far_peer *made = peers;
+    while (made && made->users) made = made->next;
+    if (made || !(made = fs_system.calloc(1, sizeof *made))) return made;
     fs_store_relaxed(&made->way, UINT32_MAX);
     made->next = peers;
     return peers = made;
@@ -129,9 +116,8 @@ struct fs_far_peer *fs_far_peer_join(uint64_t key, int way) {
     return peer;
 }
 
-/* (Only a key of the kernel's leads here again.) */
 void fs_far_peer_leave(struct fs_far_peer *peer) {
-    if (!--peer->users && (!(peer->key & KERNELS) || fs_load_relaxed(&peer->over))) retire(peer);
+    if (!--peer->users) retire(peer);
 }
 
 int fs_take_way(fs_atomic_ptr(struct fs_far_peer) *far, int way) {

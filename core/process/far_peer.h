@@ -21,7 +21,7 @@ struct fs_far_peer {
     fs_word32 way;  /* the descriptor */
     uint64_t inode; /* of the way, as the program may close our descriptors and use their numbers */
     fs_word32 over; /* nobody listens at its end any more; relaxed: the next connection brings another one */
-    uint32_t users; /* connections and cached regions */
+    uint32_t users; /* connections */
     struct fs_far_peer *before; /* of a connection: the holder of the peer's side that was asked before this one */
     struct fs_far_peer *next;
 };
@@ -43,7 +43,8 @@ int fs_is_way(int fd);
  * is closed if there is one already. NULL: no way, no memory or no descriptor. */
 struct fs_far_peer *fs_far_peer_join(uint64_t key, int way);
 
-/* One user less. The peer stays for the next one, until there are many. */
+/* One user less. With the last one the way is closed: as a socket of the peer's it keeps the peer's network namespace, with its addresses, also
+ * when all processes there have ended. */
 void fs_far_peer_leave(struct fs_far_peer *peer);
 
 /* Another holder of the peer's side takes over: takes its way, and makes it the connection's. Returns 0, and the way is closed, if there were too

@@ -85,12 +85,16 @@ static void uncount_region(struct fs_region_ref *region_ref) {
 
 /* ---- one region ------------------------------------------------------------------------------------------- */
 
-static void unmap(struct fs_region_ref *region_ref) {
-    void *memory = region_ref->memory;
+static void leave_far_peer(struct fs_region_ref *region_ref) {
     struct fs_far_peer *far = region_ref->far;
-    region_ref->memory = NULL;
     region_ref->far = NULL;
     if (far) fs_far_peer_leave(far);
+}
+
+static void unmap(struct fs_region_ref *region_ref) {
+    void *memory = region_ref->memory;
+    region_ref->memory = NULL;
+    leave_far_peer(region_ref);
     if (memory) fs_system.munmap(memory, region_ref->size);
 }
 
@@ -221,6 +225,7 @@ void fs_region_release(struct fs_region_ref *region_ref, int recyclable) {
         fs_region_discard(region_ref);
         return;
     }
+    leave_far_peer(region_ref); /* (each hello brings another way) */
     int is_warm = fs_mark_done(region_ref->memory, region_ref->size, region_ref->side, (int)region_ref->window);
     if (region_ref->side == 0) {
         cache_region(region_ref, is_warm);
@@ -232,7 +237,6 @@ void fs_region_release(struct fs_region_ref *region_ref, int recyclable) {
         .peer = region_ref->peer, .is_warm = is_warm};
     memcpy(parked.id, region_ref->id, sizeof parked.id);
     fs_cache_put(&parked);
-    if (region_ref->far) fs_far_peer_leave(region_ref->far);
     fs_system.free(region_ref);
 }
 

@@ -203,7 +203,7 @@ def sandbox() -> Findings:
 
 
 def namespaces() -> Findings:
-    """Python processes of this user in other network namespaces: connections to them do not move."""
+    """Python processes of this user in other network namespaces: connections to them move by a folder alone."""
     try:
         own = os.readlink("/proc/self/ns/net")
     except OSError as error:
@@ -219,8 +219,9 @@ def namespaces() -> Findings:
         except OSError:
             pass  # gone, or not ours
     if others:
-        says = f"{others} of your Python processes are in another network namespace: connections to them never move"
-        do = "let containers that should be fast share one network (--network container:..., one pod)"
+        says = f"{others} of your Python processes are in another network namespace: connections to them move only if"
+        says += " both see one folder (rendezvous_dir)"
+        do = "give it to containers that should be fast, or one network (--network container:..., one pod)"
         yield Finding(NOTE, "network", says, do)
     else:
         yield Finding(OK, "network", "all visible Python processes of yours share this network namespace")

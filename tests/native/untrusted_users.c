@@ -32,6 +32,7 @@ static fs_word32 holds, held_call, stands;   /* such a call of this role's threa
 static fs_word32 stood;                      /* how many have */
 static fs_word32 seen_user;                  /* whom the kernel names at the other end of a unix socket, and to a look; 0: the real one */
 static fs_word32 old_kernel;                 /* no socket refuses descriptors */
+static fs_word32 soonest;                    /* ms: the control thread's shortest wait */
 static fs_word32 control, control_closed_by; /* the descriptor that was connected to a name, plus one; role plus one */
 
 #define until(condition, ...) \
@@ -117,6 +118,12 @@ static int held_close(int fd) {
     if ((uint32_t)fd + 1 == fs_load_sc(&control)) fs_store_sc(&control_closed_by, (uint32_t)role + 1);
     stand_still(CLOSE);
     return real.close(fd);
+}
+
+static int noted_wait(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
+    uint32_t ms = time ? (uint32_t)(time->tv_sec * 1000 + time->tv_nsec / 1000000) : UINT32_MAX;
+    if (role == CONTROL_THREAD && ms < fs_load_sc(&soonest)) fs_store_sc(&soonest, ms);
+    return real.epoll_pwait2(epoll, events, most, time, mask);
 }
 
 static int told_getsockopt(int fd, int level, int option, void *value, socklen_t *size) {
@@ -442,6 +449,7 @@ static void flood(int none_can_be_made) {
     fs_control_unlock();
     leave_front();
     int published = open_descriptors();
+    fs_store_sc(&soonest, UINT32_MAX);
     fs_store_sc(&seen_user, STRANGER);
     fs_store_sc(&next_role, REAPER);
     if (none_can_be_made) fs_store_sc(&no_threads, 1);
@@ -461,6 +469,7 @@ static void flood(int none_can_be_made) {
     check(count < 64, "all are let in");
     int taken = open_descriptors() - published - count;
     check(taken <= FS_REAPER_ROOM + 1, "%d are taken", taken);
+    check(fs_load_sc(&soonest) <= 1, "the others wait for %u ms, though there is room at once", fs_load_sc(&soonest));
     fs_store_sc(&no_threads, 0);
     release();
     for (int i = 0; i < count; i++) {
@@ -577,6 +586,7 @@ int main(int count, char **arguments) {
     fs_system.fstat = held_fstat;
     fs_system.statx = held_statx;
     fs_system.getsockopt = told_getsockopt;
+    fs_system.epoll_pwait2 = noted_wait;
     fs_system.connect = noted_connect;
     fs_store_sc(&next_role, CONTROL_THREAD);
     become_front_end();

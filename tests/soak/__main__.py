@@ -49,6 +49,7 @@ def options(words: list[str]) -> argparse.Namespace:
     add("--no-urgent", dest="urgent", action="store_false", help="no program sends an urgent byte")
     add("--no-faults", dest="faults", action="store_false", help="the driver does nothing at all to the processes")
     add("--plain", action="store_true", help="kernel TCP, for comparison")
+    add("--containers", action="store_true", help="clients and servers in a container each, on a bridge (needs root)")
     add("--one-cpu", action="store_true", help="all processes on one processor")
     add("--size", type=int, default=Features.size, help="bytes of a connection's largest piece, at most")
     add("--json", type=Path, metavar="FILE", help="a line of numbers is added to this file at the end")

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.soak import handing, processes, watch
+from tests.soak.containers import Bridge
 from tests.soak.faults import Faults
 from tests.soak.judge import Judge
 from tests.soak.processes import MARK, Worker
 
 SERVERS = ("sockets", "sockets", "asyncio", "uvloop", "trio")
 CLIENTS = ("sockets", "uvloop", "sockets", "asyncio", "trio", "sockets")
+ROLES = ("server", "client")
 PICTURES = 5
 """How many findings of a run have their pictures taken."""
 SETTLE = 30.0
@@ -46,7 +48,11 @@ class Driver:
         self.generations: dict[str, int] = {}
         self.variables = self._variables()
         number = os.getpid() % 60_000
-        self.host = f"127.77.{number // 250 + 1}.{number % 250 + 1}"  # nobody else's connections come here
+        own = f"127.77.{number // 250 + 1}.{number % 250 + 1}"  # nobody else's connections come here
+        self.bridge = Bridge() if options.containers else None
+        self.hosts = {role: self.bridge.containers[role].address if self.bridge else own for role in ROLES}
+        if self.bridge:
+            self.variables |= self.bridge.variables
         self.servers = self._draw_servers()
         self.faults = Faults(self, self.rng)
 
@@ -86,16 +92,15 @@ class Driver:
         servers = []
         kinds = self._kinds(SERVERS, len(SERVERS)) if not self.options.kinds else [self.options.kinds[1]] * 2
         for index, kind in enumerate(kinds):
-            with socket.create_server((self.host, 0)) as probe:
-                port = probe.getsockname()[1]
             while True:  # (not among the numbers that the kernel gives to clients)
                 port = self.rng.randrange(20_000, 30_000)
                 try:
-                    socket.create_server((self.host, port)).close()
+                    if not self.bridge:
+                        socket.create_server((self.hosts["server"], port)).close()
                     break
                 except OSError:
                     continue
-            servers.append({"slot": f"server{index}", "kind": kind, "host": self.host, "port": port})
+            servers.append({"slot": f"server{index}", "kind": kind, "host": self.hosts["server"], "port": port})
         return servers
 
     # ---- what is told ------------------------------------------------------------------------------------
@@ -108,7 +113,7 @@ class Driver:
 
     def take_pictures(self, what: str) -> None:
         try:
-            processes.take_pictures(self.run, self.spoken, [self.host], self.out, what)
+            processes.take_pictures(self.run, self.spoken, set(self.hosts.values()), self.out, what)
         except (OSError, subprocess.SubprocessError) as error:
             print(f"chaos: no pictures: {error!r}", flush=True)
 
@@ -126,7 +131,7 @@ class Driver:
         self.spoken.add(line["pid"])
         match line["what"]:
             case "alive":
-                if line["pid"] == worker.pid:
+                if line["pid"] == worker.own_pid:
                     worker.alive = time.monotonic()
             case "begin":
                 self.judge.begin(line)
@@ -150,7 +155,8 @@ class Driver:
         seed = f"{self.options.seed} {slot} {generation}"
         if role == "client":
             words = {**words, "seed": seed}
-        worker = self.workers[slot] = Worker(role, slot, words, self.settings(seed), self.out)
+        container = self.bridge.containers[role] if self.bridge else None
+        worker = self.workers[slot] = Worker(role, slot, words, self.settings(seed), self.out, container)
         worker.read_into(self.lines)
 
     def look_after(self) -> None:
@@ -179,7 +185,7 @@ class Driver:
         if self.options.kinds:
             kinds = [self.options.kinds[0]] * self.options.clients
         for index, kind in enumerate(kinds):
-            words = {"kind": kind, "servers": self.servers, "host": self.host, "lanes": self.options.lanes}
+            words = {"kind": kind, "servers": self.servers, "host": self.hosts["client"], "lanes": self.options.lanes}
             self.start("client", f"client{index}", words)
 
     def carry_on(self) -> None:
@@ -224,10 +230,14 @@ class Driver:
             self.take_pictures(f"no more is heard of {self.judge.waited_for()} connections")
             self.listen(1)
         self.stop("server")
-        for text in processes.leftovers(self.run, [self.host], SETTLE):
+        for text in processes.leftovers(self.run, self.names, SETTLE):
             self.finding(text)
         self.listen(0.2)
         self.judge.close()
+
+    def names(self) -> list[str]:
+        """Names of fastsock's that are still there."""
+        return self.bridge.left() if self.bridge else processes.names_of(self.hosts["client"])
 
     def carry_out(self) -> int:
         print(f"chaos: seed {self.options.seed}, {self.options.seconds:.0f} s, in {self.out}", flush=True)
@@ -244,6 +254,8 @@ class Driver:
             # (What an ended worker has left is found by its mark: its number, and so its group's, may be a stranger's.)
             for pid, _, _ in processes.of_run(self.run):
                 processes.send_signal(pid, 9)
+            if self.bridge:
+                self.bridge.close()
         return self.conclude()
 
     def record(self, kills: int) -> None:

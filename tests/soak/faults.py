@@ -31,8 +31,10 @@ class Faults:
             self.kill_group: 20, self.kill_leader: 10, self.kill_other: 12, self.kill_bridge: 6, self.stop: 20,
             self.limit_descriptors: 10, self.limit_memory: 8, self.one_processor: 4, self.burn: 4,
         }  # fmt: skip
+        if driver.bridge:
+            self.weights |= {self.kill_container: 8, self.stop_container: 8}
         if not driver.options.kill:
-            for fault in (self.kill_group, self.kill_leader, self.kill_other, self.kill_bridge):
+            for fault in [fault for fault in self.weights if fault.__name__.startswith("kill")]:
                 del self.weights[fault]
 
     # ---- one at a time -----------------------------------------------------------------------------------
@@ -108,6 +110,17 @@ class Faults:
     def kill_bridge(self) -> bool:
         return self._kill_one(True)
 
+    def kill_container(self) -> bool:
+        """All processes of one at once. It comes again, with its address."""
+        role = self.rng.choice(list(self.driver.bridge.containers))
+        workers = [worker for worker in self.driver.workers.values() if worker.role == role and worker.runs]
+        for worker in workers:
+            worker.expected = True
+            self.driver.judge.killed(worker.slot)
+        self.whom = role
+        self.driver.bridge.containers[role].restart(lambda: [worker.process.wait() for worker in workers])
+        return True
+
     # ---- stops -------------------------------------------------------------------------------------------
 
     def stop(self) -> bool:
@@ -123,6 +136,19 @@ class Faults:
         seconds = self.rng.choice([0.01, 0.1, 0.5, 1.5, 3.0])
         self.later.append((time.monotonic() + seconds, lambda: void(send_signal(pid, signal.SIGCONT))))
         return True
+
+    def stop_container(self) -> bool:
+        """All its processes, for up to three seconds."""
+        role = self.rng.choice(list(self.driver.bridge.containers))
+        stopped = [pid for pid, _, slot in of_run(self.driver.run) if slot.startswith(role)]
+        stopped = [pid for pid in stopped if send_signal(pid, signal.SIGSTOP)]
+        seconds = self.rng.choice([0.01, 0.1, 0.5, 1.5, 3.0])
+        self.later += [
+            (time.monotonic() + seconds, lambda pid=pid: void(send_signal(pid, signal.SIGCONT)))  # type: ignore[misc]
+            for pid in stopped
+        ]
+        self.whom = role
+        return bool(stopped)
 
     # ---- limits ------------------------------------------------------------------------------------------
 

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.soak.containers import Container
 
 ROOT = Path(__file__).parents[2]
 MARK = "CHAOS_RUN"
@@ -22,7 +24,15 @@ MARK = "CHAOS_RUN"
 class Worker:
     """A worker process, in a session of its own: what it forks and starts belongs to its group."""
 
-    def __init__(self, role: str, slot: str, words: dict[str, Any], variables: dict[str, str], out: Path) -> None:
+    def __init__(
+        self,
+        role: str,
+        slot: str,
+        words: dict[str, Any],
+        variables: dict[str, str],
+        out: Path,
+        container: Container | None = None,
+    ) -> None:
         self.role, self.slot, self.words = role, slot, words
         self.alive = time.monotonic()
         self.expected = False  # the driver has ended it
@@ -31,11 +41,16 @@ class Worker:
         environment = {**os.environ, **variables, "CHAOS_SLOT": slot, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "fastsock", "run", "-m", "tests.soak.worker", role, json.dumps(words)]
         with open(out / f"stderr-{slot}.txt", "a") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, env=environment,
-                text=True, start_new_session=True,
-            )  # fmt: skip
+
+            def start() -> subprocess.Popen[str]:
+                return subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, env=environment,
+                    text=True, start_new_session=True,
+                )  # fmt: skip
+
+            self.process = container.start(start) if container else start()
         self.pid = self.process.pid
+        self.own_pid = own_number(self.pid)
 
     def read_into(self, lines: queue.SimpleQueue[tuple[Worker, dict[str, Any]]]) -> None:
         """Starts a thread that reads what the worker and its children say."""
@@ -68,6 +83,15 @@ class Worker:
             os.killpg(self.pid, number)
         except ProcessLookupError:
             pass
+
+
+def own_number(pid: int) -> int:
+    """What a process calls itself: it may be in a container."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return pid
+    return int(status.partition("NSpid:")[2].partition("\n")[0].split()[-1])
 
 
 def of_run(run: str) -> Iterator[tuple[int, str, str]]:
@@ -106,7 +130,7 @@ def send_signal(pid: int, number: int) -> bool:
 # ---- where they stand --------------------------------------------------------------------------------------
 
 
-def take_pictures(run: str, spoken: set[int], hosts: list[str], out: Path, what: str) -> None:
+def take_pictures(run: str, spoken: set[int], hosts: Iterable[str], out: Path, what: str) -> None:
     """Both ends' states, all threads' stacks and the kernel's view, into the run's directory."""
     with (out / "dump").open("a") as file:
         print(what, file=file)  # all processes look at its size
@@ -126,24 +150,25 @@ def take_pictures(run: str, spoken: set[int], hosts: list[str], out: Path, what:
                 except OSError:
                     continue
                 print(task.name, *values, file=file)
-            if pid in spoken and name != "fastsock-bridge":
+            if own_number(pid) in spoken and name != "fastsock-bridge":
                 send_signal(pid, signal.SIGUSR1)
 
 
 # ---- nothing is left ---------------------------------------------------------------------------------------
 
 
-def leftovers(run: str, hosts: list[str], seconds: float) -> list[str]:
-    """What a run has left: processes, and names of its addresses. Waits for them to go."""
+def names_of(host: str) -> list[str]:
+    """Names of an address in this network."""
+    with open("/proc/net/unix") as table:
+        wanted = (f"/{host}:", f"-{host}:")
+        return [line.split()[-1] for line in table if "@fastsock" in line and any(it in line for it in wanted)]
+
+
+def leftovers(run: str, names_left: Callable[[], list[str]], seconds: float) -> list[str]:
+    """What a run has left: processes and names. Waits for them to go."""
     until = time.monotonic() + seconds
     while True:
-        processes = list(of_run(run))
-        with open("/proc/net/unix") as table:
-            names = [
-                line.split()[-1]
-                for line in table
-                if "@fastsock" in line and any(f"/{h}:" in line or f"-{h}:" in line for h in hosts)
-            ]
+        processes, names = list(of_run(run)), names_left()
         if not processes and not names:
             return []
         if time.monotonic() > until:
