@@ -54,7 +54,7 @@ class Group(Member):
         self.name = name
         config.active().given.apply_trust()
         user = os.geteuid() if owner is None else owner
-        self._join(name.encode(), user, ANY, reads, slow == "block", kept, size, max_message, copy)
+        self._join(name.encode(), user, ANY, reads, slow == "block", kept, size, max_message, copy, True)
 
     def __repr__(self) -> str:
         return f"<fastsock.Group {self.name!r}{', closed' if self.closed else ''}>"

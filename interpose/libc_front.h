@@ -22,6 +22,9 @@ void fs_libc_claim(int fd, int made);
 /* Other settings for the connections to come, where this front end serves the process. */
 void fs_libc_configure(const struct fs_settings *settings);
 
+/* The settings `trust` and `rendezvous_dir` alone, for groups and channels, which need no front end. Takes this front end's lock. */
+void fs_libc_use_trust(const struct fs_settings *settings);
+
 /* From now on no more sockets are served than those that are claimed; or none, if none was. Then the functions go when the last one that is
  * served has ended. */
 void fs_libc_uninstall(void);

@@ -2,6 +2,7 @@
  *
  * Responsible for: whether a preloaded program is served, and what the core is told. Never: what a value may be (setting_table.c). */
 #include "interpose.h"
+#include "libc_front.h"
 #include "own_numbers.h"
 #include "settings.h"
 
@@ -55,6 +56,21 @@ const char *ip_read_settings(struct fs_settings *settings) {
     return line;
 }
 
+static void use_trust(const struct fs_settings *s) {
+    static const char *said; /* of a folder that is not used there is one line */
+    struct fs_trust trust = {s->trust.any, s->trust.self, s->trust.count, s->trust.items, s->rendezvous_dir.items};
+    const char *wrong = fs_set_trust(&trust);
+    if (wrong && wrong != said)
+        fprintf(stderr, "fastsock: rendezvous_dir (FASTSOCK_RENDEZVOUS_DIR) is %s, and is not used: %s\n", trust.rendezvous_dir, wrong);
+    said = wrong;
+}
+
+void fs_libc_use_trust(const struct fs_settings *settings) {
+    ip_lock();
+    use_trust(settings);
+    ip_unlock();
+}
+
 /* (Other threads may read the lists that were given before: those stay.) */
 void ip_use_settings(const struct fs_settings *s) {
     struct fs_upgrade_config config = {
@@ -64,7 +80,6 @@ void ip_use_settings(const struct fs_settings *s) {
                    .combine_limit = s->combine ? (uint32_t)s->combine_limit : 0,
                    .combine_when_full = (int)s->_combine_when_full},
         .memory_cap = s->memory_cap,
-        .rendezvous_dir = s->rendezvous_dir.items,
         .patience = s->_patience_ms * 1000000,
         .waits = s->_meeting_ms > 0,
     };
@@ -73,13 +88,8 @@ void ip_use_settings(const struct fs_settings *s) {
         s->ports_allowed.count, s->ports_excluded.count, s->addresses_allowed.count, s->addresses_excluded.count,
         (int)s->unix_streams,
     };
-    static const char *said; /* of a folder that is not used there is one line */
-    struct fs_trust trust = {s->trust.any, s->trust.self, s->trust.count, s->trust.items};
-    fs_set_trust(&trust); /* (by it a folder is judged) */
-    const char *wrong = fs_set_upgrade_config(&config);
-    if (wrong && wrong != said)
-        fprintf(stderr, "fastsock: rendezvous_dir (FASTSOCK_RENDEZVOUS_DIR) is %s, and is not used: %s\n", config.rendezvous_dir, wrong);
-    said = wrong;
+    use_trust(s);
+    fs_set_upgrade_config(&config);
     fs_set_limits(&limits);
     fs_set_spin(s->poll_us * 1000);
     ip_settings = (struct ip_settings){.move_after = s->move_after, .meeting_ns = s->_meeting_ms * 1000000, .unix_streams = (int)s->unix_streams};

@@ -10,6 +10,7 @@
 #include "control/control_thread.h"
 #include "control/fd_reaper.h"
 #include "control/introspection.h"
+#include "control/rendezvous_dir.h"
 #include "control/trust.h"
 #include "events/spin_budget.h"
 #include "process/atfork.h"
@@ -171,6 +172,11 @@ void fs_expect_exec(int comes) {
 }
 
 /* ---- settings and statistics --------------------------------------------------------------------------------- */
+
+const char *fs_set_trust(const struct fs_trust *given) {
+    fs_set_trusted(given);
+    return fs_set_rendezvous_dir(given->rendezvous_dir);
+}
 
 void fs_set_spin(int64_t longest) { fs_spin_ns = longest; }
 

@@ -21,15 +21,20 @@ static inline socklen_t fs_name_address(struct sockaddr_un *address, const char 
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-/* Returns a bound unix socket with a number in the reserved range, listening if it is SOCK_SEQPACKET; or -errno. */
-static inline int fs_named_socket(int type, const char *name, size_t length) {
+/* Gives a unix socket its name. Returns 0 or -errno. */
+static inline int fs_name_bind(int fd, const char *name, size_t length) {
     struct sockaddr_un address;
     socklen_t size = fs_name_address(&address, name, length);
     if (!size) return -ENAMETOOLONG;
+    if (*name == '/') return fs_dir_bind(fd, &address, size);
+    return fs_system.bind(fd, (struct sockaddr *)&address, size) < 0 ? -errno : 0;
+}
+
+/* Returns a bound unix socket with a number in the reserved range, listening if it is SOCK_SEQPACKET; or -errno. */
+static inline int fs_named_socket(int type, const char *name, size_t length) {
     int fd = fs_reserve_fd(fs_system.socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), type == SOCK_SEQPACKET);
     if (fd < 0) return fd;
-    int failed = *name == '/' ? fs_dir_bind(fd, &address, size)
-                 : fs_system.bind(fd, (struct sockaddr *)&address, size) < 0 ? -errno : 0;
+    int failed = fs_name_bind(fd, name, length);
     if (!failed && type == SOCK_SEQPACKET && fs_system.listen(fd, 4) < 0) failed = -errno;
     if (failed) fs_system.close(fd);
     return failed ? failed : fd;

@@ -11,13 +11,14 @@
 #include "os/atomics.h"
 #include "os/syscalls.h"
 
-#define KIND "tcp-" /* the beginning of a file's name, before the number */
 enum {
-    NUMBER = sizeof KIND - 1, FILE_NAME = NUMBER + 16, /* bytes */
+    KIND = 4, FILE_NAME = KIND + 16, /* bytes */
+    TURNS = 8, TURN_NS = 500000, /* tries to have the folder alone */
     SWEEP_S = 10,  /* between two sweeps */
     OLD_S = 5,     /* a name has been withdrawn by then, if its owner lives */
 };
 
+_Static_assert(sizeof FS_DIR_CONNECTION == KIND + 1 && sizeof FS_DIR_GROUP == KIND + 1, "one length for all");
 _Static_assert(FS_RENDEZVOUS_DIR_MAX + 1 + FILE_NAME == FS_NAME_MAX, "a path of a name just fits");
 
 struct folder {
@@ -44,14 +45,14 @@ int fs_dir_admits(uint32_t user) {
 
 /* ---- names ---------------------------------------------------------------------------------------------------- */
 
-static void write_path(char *into, const char *path, uint64_t number) {
-    snprintf(into, FS_NAME_MAX + 1, "%s/" KIND "%016llx", path, (unsigned long long)number);
+static void write_path(char *into, const char *path, const char *kind, uint64_t number) {
+    snprintf(into, FS_NAME_MAX + 1, "%s/%s%016llx", path, kind, (unsigned long long)number);
 }
 
-void fs_dir_path(char *into, const char *name) {
+void fs_dir_path(char *into, const char *path, const char *kind, const char *name) {
     uint64_t number = UINT64_C(0xcbf29ce484222325); /* FNV-1a. Who comes under a wrong name is found out (address_proof.h) */
     while (*name) number = (number ^ (unsigned char)*name++) * UINT64_C(0x100000001b3);
-    write_path(into, current()->path, number ^ number >> 32);
+    write_path(into, path, kind, number ^ number >> 32);
 }
 
 uint64_t fs_dir_number(const char *path, size_t length) {
@@ -65,19 +66,38 @@ void fs_dir_unlink(uint64_t number) {
     char path[FS_NAME_MAX + 1];
     struct folder *of = current();
     if (!number || !of) return; /* (a name of a folder that is none any more is swept) */
-    write_path(path, of->path, number);
+    write_path(path, of->path, FS_DIR_CONNECTION, number);
     fs_system.unlink(path);
 }
 
-/* Returns true if nobody listens at this name any more. */
+/* Returns true if no socket has this name any more. (One of another kind than is asked for answers otherwise, also before it listens.) */
 static int is_deserted(const struct sockaddr_un *address, socklen_t size) {
-    int fd = fs_system.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int deserted = fd >= 0 && fs_system.connect(fd, (const struct sockaddr *)address, size) < 0 && errno == ECONNREFUSED;
     if (fd >= 0) fs_system.close(fd);
     return deserted;
 }
 
-int fs_dir_bind(int fd, const struct sockaddr_un *address, socklen_t size) {
+/* Takes turns with others that bind or sweep there: none removes a name that another has taken since it looked. Returns a descriptor to close,
+ * or -1. (Whoever may read the folder can keep the turn; then it goes without, as it did, and two that come at once may both take a name.) */
+static int have_turn(const struct sockaddr_un *address) {
+    char path[sizeof address->sun_path];
+    struct timespec nap = {0, TURN_NS};
+    memcpy(path, address->sun_path, sizeof path);
+    path[FS_MAX(strnlen(path, sizeof path), (size_t)FILE_NAME + 1) - FILE_NAME - 1] = 0;
+    int fd = fs_system.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int tries = 0; fd >= 0 && fs_system.flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
+        if (tries < TURNS) {
+            fs_system.nanosleep(&nap, NULL);
+            continue;
+        }
+        fs_system.close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+static int bind_in_turn(int fd, const struct sockaddr_un *address, socklen_t size) {
     int failed = fs_system.bind(fd, (const struct sockaddr *)address, size) < 0 ? -errno : 0;
     if (failed == -EADDRINUSE && is_deserted(address, size)) {
         fs_system.unlink(address->sun_path);
@@ -86,6 +106,12 @@ int fs_dir_bind(int fd, const struct sockaddr_un *address, socklen_t size) {
     if (failed) return failed;
     /* (The mask of the program would let in its own user alone. Who comes is judged by its user.) */
     return fs_system.chmod(address->sun_path, 0666) < 0 ? -errno : 0;
+}
+
+int fs_dir_bind(int fd, const struct sockaddr_un *address, socklen_t size) {
+    int turn = have_turn(address), failed = bind_in_turn(fd, address, size);
+    if (turn >= 0) fs_system.close(turn);
+    return failed;
 }
 
 /* ---- the folder ------------------------------------------------------------------------------------------------ */
@@ -153,24 +179,28 @@ struct entry {
 static void look_at(const char *path, const char *name, time_t now) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat status;
-    if (strlen(name) != FILE_NAME || memcmp(name, KIND, NUMBER) != 0) return;
+    if (strlen(name) != FILE_NAME || (memcmp(name, FS_DIR_CONNECTION, KIND) != 0 && memcmp(name, FS_DIR_GROUP, KIND) != 0)) return;
     snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", path, name);
     /* (One that was bound just now need not listen yet.) */
     if (fs_system.stat(address.sun_path, &status) < 0 || !S_ISSOCK(status.st_mode) || now - status.st_mtime < OLD_S) return;
+    if (!is_deserted(&address, sizeof address)) return;
+    int turn = have_turn(&address);
+    if (turn < 0) return;
     if (is_deserted(&address, sizeof address)) fs_system.unlink(address.sun_path);
+    fs_system.close(turn);
 }
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wframe-larger-than=" /* the control thread's stack is our own */
 void fs_dir_sweep(void) {
-    static int64_t next; /* monotonic ns; (the control thread alone; should there be two, both sweep) */
+    static fs_word64 next; /* monotonic ns */
     _Alignas(struct entry) char entries[2048];
     struct folder *of = current();
     int64_t now = fs_now();
     struct timespec of_day;
-    if (!of || now < next) return;
+    if (!of || now < (int64_t)fs_load_relaxed(&next)) return;
     clock_gettime(CLOCK_REALTIME, &of_day); /* (a file has no other time) */
-    next = now + (int64_t)SWEEP_S * 1000000000;
+    fs_store_relaxed(&next, (uint64_t)(now + (int64_t)SWEEP_S * 1000000000)); /* (two threads that come at once both sweep) */
     int fd = fs_system.open(of->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return;
     ssize_t got = fs_system.getdents64(fd, entries, sizeof entries);

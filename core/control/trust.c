@@ -34,7 +34,7 @@ static uint32_t nameless_user(void) {
     return read_line("/proc/sys/kernel/overflowuid", line) && sscanf(line, "%u", &user) == 1 ? user : OVERFLOW_USER;
 }
 
-void fs_set_trust(const struct fs_trust *given) {
+void fs_set_trusted(const struct fs_trust *given) {
     int count = FS_MIN(given->count, (int)FS_TRUSTED_USERS);
     fs_store_relaxed(&fs_untrusted_wakeups, given->any || count > 0); /* before such a peer can come */
     fs_store_relaxed(&trust.nameless, nameless_user());
@@ -50,7 +50,7 @@ void fs_users_changed(void) { fs_store_relaxed(&trust.nameless, nameless_user())
 
 /* `own`: the user is one of those whom the word `user` means. */
 static int admits(uint32_t user, int own) {
-    /* SYNC: named users - pairs with fs_set_trust. */
+    /* SYNC: named users - pairs with fs_set_trusted. */
     uint32_t count = fs_load_acquire(&trust.count);
     if (user == fs_load_relaxed(&trust.nameless)) return 0;
     if (fs_load_relaxed(&trust.any) || (fs_load_relaxed(&trust.self) && own)) return 1;

@@ -1,10 +1,13 @@
-/* The setting `trust` (fs_set_trust): the users whose processes may share memory with this one. */
+/* The setting `trust`: the users whose processes may share memory with this one. */
 #ifndef FASTSOCK_TRUST_H
 #define FASTSOCK_TRUST_H
 
 #include <stdint.h>
 
 #include "include/fastsock.h"
+
+/* Applies the setting. With the host lock, or before there are threads. */
+void fs_set_trusted(const struct fs_trust *given);
 
 /* Returns true if the setting admits processes of a user. */
 int fs_admits(uint32_t user);

@@ -103,13 +103,12 @@ int fs_begin(const struct fs_front_end *front);
 /* The front end has no connection open, and opens no more. Its functions are not called from now on. [host lock] */
 void fs_end(void);
 
-/* Applies settings, whole, to all connections that have not moved yet. Returns NULL, or a text that says why the rendezvous_dir is not
- * used. [host lock] */
-const char *fs_set_upgrade_config(const struct fs_upgrade_config *config);
+/* Applies settings, whole, to all connections that have not moved yet. [host lock] */
+void fs_set_upgrade_config(const struct fs_upgrade_config *config);
 void fs_set_limits(const struct fs_limits *limits);
 
-/* Applies the setting at once, to all connections. [host lock] */
-void fs_set_trust(const struct fs_trust *given);
+/* Applies the settings at once, to all connections and groups. Returns NULL, or why the rendezvous_dir is not used. [host lock] */
+const char *fs_set_trust(const struct fs_trust *given);
 
 /* Sets how long a wait may spin before it sleeps, ns; 0: never. [host lock] */
 void fs_set_spin(int64_t longest);

@@ -41,6 +41,7 @@ struct fs_group_options {
     uint32_t slots;    /* of a new group: messages kept at most */
     uint64_t size;     /* of a new group: bytes kept at most */
     uint64_t largest;  /* of a new group: the longest message */
+    uint32_t far;      /* its members meet in the rendezvous_dir, if there is one: also those in other network namespaces */
 };
 
 /* Memory of the group that this process fills. */
@@ -115,8 +116,8 @@ void fs_group_fd_unused(struct fs_group *group);
 /* Returns what is known of the group and this member. [any] */
 void fs_group_get_info(struct fs_group *group, struct fs_group_info *info);
 
-/* Reads the state of the group that a member's socket belongs to, by its abstract name without the leading zero, without joining: the
- * sums of all members. `name` receives the group's name. Returns 0 or -errno. Blocks for the member.
+/* Reads the state of the group that a member's socket belongs to, by its abstract name without the leading zero, or its path, without
+ * joining: the sums of all members. `name` receives the group's name. Returns 0 or -errno. Blocks for the member.
  * Errors: ECONNREFUSED (nobody is there), EACCES, ETIMEDOUT, EPROTO, EPROTONOSUPPORT, EMFILE, ENFILE, ENOMEM. [any] */
 int fs_group_inspect(const char *socket_name, struct fs_group_info *info, char name[FS_GROUP_NAME_MAX + 1]);
 

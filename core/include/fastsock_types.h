@@ -166,19 +166,19 @@ struct fs_upgrade_config {
     struct fs_flow_options flow;
     int64_t memory_cap; /* bytes */
     int64_t patience;   /* ns that a name is looked up before the peer counts as foreign, and that an answer is waited for */
-    const char *rendezvous_dir; /* a folder that other network namespaces see, or NULL; copied */
     int waits;          /* operations may wait for the other end: they take steps even if no event is known */
 };
 
 enum { FS_RENDEZVOUS_DIR_MAX = 86 }; /* bytes of that path: the name of a socket follows (unix(7)) */
 enum { FS_TRUSTED_USERS = 64 }; /* named users at most; fastsock/config.py says so to the user */
 
-/* The setting `trust`: the users whose processes may share memory with this one. */
+/* The settings `trust` and `rendezvous_dir`: the users whose processes may share memory with this one, and where it finds some. */
 struct fs_trust {
     int any;               /* every user whom this user namespace has a number for */
     int self;              /* this process's own user, and root */
     int count;             /* of `users`, which are trusted by name */
     const uint32_t *users; /* copied */
+    const char *rendezvous_dir; /* a folder that other network namespaces see, or NULL; copied. `trust` judges it */
 };
 
 struct fs_port_range {

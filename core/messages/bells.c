@@ -38,9 +38,9 @@ static void ring(struct fs_bell *bell) {
 
 /* Sends the secret to a member's socket. If its queue is full, it is readable already. */
 static void notify(const struct fs_group *g, uint32_t place) {
-    char name[64];
+    char name[FS_NAME_MAX + 1];
     struct sockaddr_un address;
-    socklen_t size = fs_name_address(&address, name, (size_t)fs_group_name(name, g->key, place, "w"));
+    socklen_t size = fs_name_address(&address, name, fs_group_name(name, g, place, FS_BELL));
     uint64_t secret = fs_load_relaxed(&g->table->member[place].secret);
     while (fs_system.sendto(g->bell_fd, &secret, sizeof secret, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address, size) < 0 &&
            errno == EINTR) {}
@@ -106,9 +106,10 @@ int fs_group_wait(struct fs_group *g, int what, int64_t deadline) {
 /* ---- the descriptor of a member that polls ------------------------------------------------------------------------ */
 
 /* A datagram socket with the member's name, which takes its secret alone. */
-int fs_bell_socket(const char *key, uint32_t place, uint64_t secret) {
-    char name[64];
+int fs_bell_socket(const struct fs_group *g) {
+    char name[FS_NAME_MAX + 1];
     uint32_t half[2];
+    uint64_t secret = fs_load_relaxed(&fs_place(g)->secret);
     memcpy(half, &secret, sizeof secret);
     struct sock_filter steps[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __builtin_bswap32(half[0]), 0, 3),
@@ -119,16 +120,12 @@ int fs_bell_socket(const char *key, uint32_t place, uint64_t secret) {
 #error the filter compares words as the kernel reads them, in the order of the network
 #endif
     struct sock_fprog filter = {sizeof steps / sizeof *steps, steps};
-    struct sockaddr_un address;
-    socklen_t size = fs_name_address(&address, name, (size_t)fs_group_name(name, key, place, "w"));
     int fd = fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -errno;
-    if (fs_system.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0 &&
-        fs_system.bind(fd, (struct sockaddr *)&address, size) == 0)
-        return fd;
-    int failed = -errno;
-    fs_system.close(fd);
-    return failed;
+    int failed = fs_system.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) < 0 ? -errno : 0;
+    if (!failed) failed = fs_name_bind(fd, name, fs_group_name(name, g, g->place, FS_BELL));
+    if (failed) fs_system.close(fd);
+    return failed ? failed : fd;
 }
 
 void fs_bell_settle(struct fs_group *g) {

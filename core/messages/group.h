@@ -2,6 +2,7 @@
 #ifndef FASTSOCK_GROUP_H
 #define FASTSOCK_GROUP_H
 
+#include "control/rendezvous_dir.h"
 #include "events/spin_budget.h"
 #include "messages/arena.h"
 
@@ -16,6 +17,7 @@ struct fs_group {
     uint32_t hands;     /* the place by which this process claims blocks and holds messages: another one in a forked child */
     uint64_t bit;       /* 1 << hands */
     uint32_t owner;
+    const char *folder; /* where its members meet (rendezvous_dir.h); NULL: in their network namespace */
     int arena_fd, table_fd; /* to hand over */
     int lock_fd;            /* the table's file, with the lock; -1: has left */
     int hands_fd;           /* the same for `hands`; -1: it is the member's place */
@@ -60,7 +62,7 @@ void fs_count_members(struct fs_group_head *table);
 
 /* ---- bells.c -------------------------------------------------------------------------------------------------- */
 
-int fs_bell_socket(const char *key, uint32_t place, uint64_t secret);
+int fs_bell_socket(const struct fs_group *g);
 void fs_wake_readers(struct fs_group *g);
 void fs_wake_writers(struct fs_group *g);
 
@@ -81,6 +83,12 @@ void fs_serve_not(struct fs_group *g);
 /* For each call that may be the first in a forked child. */
 void fs_serve_in_child(struct fs_group *g);
 
-int fs_group_name(char *into, const char *key, uint32_t place, const char *what);
+/* The two names of a member: FS_NAME_MAX + 1 bytes, of which it returns how many it has written. */
+#define FS_LISTENS ""
+#define FS_BELL "w"
+size_t fs_group_name(char *into, const struct fs_group *g, uint32_t place, const char *what);
+
+/* Removes such a name from the folder: before its socket is closed, or with the place of a member that is dead. */
+void fs_group_unname(const struct fs_group *g, uint32_t place, const char *what);
 
 #endif

@@ -54,15 +54,15 @@ int fs_take_over(int holder, int fds[2], int milliseconds) {
     return knows && welcome.version != FS_GROUP_VERSION ? -EPROTONOSUPPORT : -EPROTO;
 }
 
-/* Asks the member with this socket. Returns 0 with the descriptors, -ECONNREFUSED: there is none, or another -errno. */
+/* Asks the member with this socket. Returns 0 with the descriptors, -ENOENT: there is none, or another -errno. */
 static int ask(const char *name, size_t length, int fds[2]) {
     struct sockaddr_un address;
     socklen_t size = fs_name_address(&address, name, length);
     int fd = fs_system.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), result;
     if (fd < 0) return -errno;
     if (!size) result = -EINVAL;
-    else if (fs_system.connect(fd, (struct sockaddr *)&address, size) < 0) result = errno == EAGAIN ? -ETIMEDOUT : -errno;
-    else if (!fs_admits(fs_peer_user(fd))) result = -EACCES;
+    else if (fs_system.connect(fd, (struct sockaddr *)&address, size) < 0) result = errno == EAGAIN ? -ETIMEDOUT : errno == ECONNREFUSED ? -ENOENT : -errno;
+    else if (!(*name == '/' ? fs_dir_admits : fs_admits)(fs_peer_user(fd))) result = -EACCES;
     else result = fs_take_over(fd, fds, ANSWER_MS);
     fs_system.close(fd);
     return result;
@@ -188,7 +188,7 @@ static int enter(struct fs_group *g, const struct fs_group_options *options) {
     fs_store_relaxed(&me->reads, options->reads != 0);
     fs_store_relaxed(&me->pid, (uint32_t)getpid());
     fs_store_relaxed(&me->user, (uint32_t)geteuid());
-    g->bell_fd = fs_bell_socket(g->key, g->place, secret);
+    g->bell_fd = fs_bell_socket(g);
     return g->bell_fd < 0 ? g->bell_fd : fs_serve(g);
 }
 
@@ -204,8 +204,12 @@ static void begin(struct fs_group *g) {
 
 /* Undoes a try. */
 static void retreat(struct fs_group *g) {
+    if (g->listen_fd >= 0) fs_group_unname(g, g->place, FS_LISTENS);
     if (fs_load_sc(&g->process)) fs_serve_not(g);
-    if (g->bell_fd >= 0) fs_system.close(g->bell_fd);
+    if (g->bell_fd >= 0) {
+        fs_group_unname(g, g->place, FS_BELL);
+        fs_system.close(g->bell_fd);
+    }
     if (g->lock_fd >= 0) fs_system.close(g->lock_fd);
     g->bell_fd = g->lock_fd = -1;
     fs_store_sc(&g->process, 0);
@@ -215,14 +219,14 @@ static void retreat(struct fs_group *g) {
 /* Asks all members. Returns the place of the one that has answered and whose group is joined up to `begin`, or -errno: -ENOENT: there is
  * nobody; -ETIMEDOUT: those that are there do not answer. `but`: a place not to ask. */
 static int join(struct fs_group *g, const struct fs_group_options *options, int but) {
-    char name[64];
+    char name[FS_NAME_MAX + 1];
     int seen = -ENOENT;
     for (int place = 0; place < FS_GROUP_MEMBERS; place++) {
         int fds[2] = {-1, -1};
         if (place == but) continue;
-        size_t length = (size_t)fs_group_name(name, g->key, (uint32_t)place, "");
+        size_t length = fs_group_name(name, g, (uint32_t)place, FS_LISTENS);
         int asked = ask(name, length, fds);
-        if (asked == -ECONNREFUSED) continue;
+        if (asked == -ENOENT) continue;
         if (asked) {
             seen = asked;
             continue;
@@ -241,13 +245,13 @@ static int join(struct fs_group *g, const struct fs_group_options *options, int 
 
 /* Makes the group, if the first name is free and nobody is a member. Returns 0, -EEXIST: look again, or another -errno. */
 static int found(struct fs_group *g, const struct fs_group_options *options) {
-    char name[64];
+    char name[FS_NAME_MAX + 1];
     int failed = make(g, options);
     if (!failed) failed = enter(g, options);
     if (!failed && (g->place != 0 || g->listen_fd < 0)) failed = -EEXIST;
     for (int looks = 0; !failed && looks < 2; looks++)
         for (uint32_t place = 1; !failed && place < FS_GROUP_MEMBERS; place++)
-            if (is_there(name, (size_t)fs_group_name(name, g->key, place, ""))) failed = -EEXIST;
+            if (is_there(name, fs_group_name(name, g, place, FS_LISTENS))) failed = -EEXIST;
     if (failed) retreat(g);
     return failed == -EADDRINUSE ? -EEXIST : failed;
 }
@@ -259,6 +263,8 @@ int fs_group_join(const struct fs_group_options *options, struct fs_group **made
     if (!g) return -ENOMEM;
     g->table_fd = g->arena_fd = g->lock_fd = g->hands_fd = g->bell_fd = g->listen_fd = -1;
     g->owner = options->owner;
+    g->folder = options->far ? fs_rendezvous_dir() : NULL;
+    if (g->folder) fs_dir_sweep();
     key_of(options, g->key);
     fs_spin_stats_init(&g->receiving);
     fs_spin_stats_init(&g->sending);

@@ -85,7 +85,11 @@ int fs_place_take(struct fs_group *g, int fd) {
 
 int fs_place_sweep(struct fs_group *g, uint32_t place) {
     int own = reopen(g), dead = own >= 0 && lock_place(own, place);
-    if (dead && fs_load_sc(&g->table->member[place].joined)) clean(g, place);
+    if (dead && fs_load_sc(&g->table->member[place].joined)) {
+        fs_group_unname(g, place, FS_LISTENS);
+        fs_group_unname(g, place, FS_BELL);
+        clean(g, place);
+    }
     if (own >= 0) fs_system.close(own);
     return dead;
 }

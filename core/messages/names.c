@@ -1,6 +1,7 @@
 /* How members find each other: names, and the thread that answers there.
  *
- * Each member listens on an abstract socket, which is named after the group and the member's place. Whoever comes there, and is trusted, is
+ * Each member listens on an abstract socket, which is named after the group and the member's place; or, so that other network namespaces
+ * find it, on a path socket in a folder (rendezvous_dir.h), as all members of such a group do. Whoever comes there, and is trusted, is
  * handed the group's two memfds. So a group can be joined as long as any member answers, and nobody has to take over for one that has died.
  * A thread of the process answers for all its memberships. It has nothing else to do.
  *
@@ -36,8 +37,17 @@ static struct {
 
 fs_word32 fs_messages_pid;
 
-int fs_group_name(char *into, const char *key, uint32_t place, const char *what) {
-    return snprintf(into, 64, "fastsock/group/%s/%s%u", key, what, place);
+size_t fs_group_name(char *into, const struct fs_group *g, uint32_t place, const char *what) {
+    snprintf(into, FS_NAME_MAX + 1, "fastsock/group/%s/%s%u", g->key, what, place);
+    if (g->folder) fs_dir_path(into, g->folder, FS_DIR_GROUP, into);
+    return strlen(into);
+}
+
+void fs_group_unname(const struct fs_group *g, uint32_t place, const char *what) {
+    char name[FS_NAME_MAX + 1];
+    if (!g->folder) return;
+    fs_group_name(name, g, place, what);
+    fs_system.unlink(name);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------------------------- */
@@ -46,15 +56,15 @@ static void answer(const struct fs_group *g) {
     int peer = fs_system.accept4(g->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (peer < 0) return;
     uint32_t user = fs_peer_user(peer);
-    if (fs_admits(user)) fs_hand_over(peer, g->table_fd, g->arena_fd);
-    fs_reap_control(peer, fs_is_trusted(user));
+    if (g->folder ? fs_dir_admits(user) : fs_admits(user)) fs_hand_over(peer, g->table_fd, g->arena_fd);
+    fs_reap_control(peer, !g->folder && fs_is_trusted(user));
 }
 
 /* Listens at the name of the membership, if nobody else does. Returns true if it does. */
 static int listen_for(struct fs_group *g) {
-    char name[64];
+    char name[FS_NAME_MAX + 1];
     if (g->listen_fd >= 0) return 1;
-    int fd = fs_named_socket(SOCK_SEQPACKET, name, (size_t)fs_group_name(name, g->key, g->place, ""));
+    int fd = fs_named_socket(SOCK_SEQPACKET, name, fs_group_name(name, g, g->place, FS_LISTENS));
     if (fd < 0) return 0;
     struct epoll_event event = {.events = EPOLLIN, .data = {.fd = fd}};
     if (fs_system.epoll_ctl(served.epoll, EPOLL_CTL_ADD, fd, &event) < 0) {

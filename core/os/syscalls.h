@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -89,6 +90,7 @@ struct statx; /* (the C library declares it only with _GNU_SOURCE) */
     CALL(int, stat, -1, (const char *path, struct stat *into), (path, into)) \
     CALL(int, chmod, -1, (const char *path, mode_t mode), (path, mode)) \
     CALL(int, unlink, -1, (const char *path), (path)) \
+    CALL(int, flock, -1, (int fd, int how), (fd, how)) \
     RAW(ssize_t, getdents64, -1, (int fd, void *into, size_t room), (fd, into, room)) \
     RAW(int, statx, -1, (int fd, const char *path, int flags, unsigned wanted, struct statx *into), \
         (fd, path, flags, wanted, into)) \

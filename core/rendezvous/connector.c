@@ -31,10 +31,9 @@ enum {
 
 struct fs_upgrade_config fs_search_config;
 
-const char *fs_set_upgrade_config(const struct fs_upgrade_config *given) {
+void fs_set_upgrade_config(const struct fs_upgrade_config *given) {
     fs_search_config = *given;
     fs_set_memory_cap(given->memory_cap);
-    return fs_set_rendezvous_dir(given->rendezvous_dir);
 }
 
 /* ---- end of a search ------------------------------------------------------------------------------------------ */

@@ -26,5 +26,6 @@ void fs_listing_name(const struct fs_stream_identity *ends, char *name) {
     ends->kind->write_end(before ? &ends->there : &ends->here, text[1]);
     snprintf(name, FS_NAME_MAX + 1, "fastsock/%s/%s-%s", ends->kind->name, text[0], text[1]);
     int elsewhere = ends->kind->has_addresses && !fs_is_local_address(ends->there.address);
-    if (elsewhere && fs_rendezvous_dir()) fs_dir_path(name, name);
+    const char *folder = elsewhere ? fs_rendezvous_dir() : NULL;
+    if (folder) fs_dir_path(name, folder, FS_DIR_CONNECTION, name);
 }

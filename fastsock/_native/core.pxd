@@ -42,12 +42,6 @@ cdef extern from *:
 cdef extern from "fastsock.h" nogil:
     const int64_t FS_VIOLATED
     enum: FS_REASON_ENDING, FS_REASON_DETACHED, FS_REASON_RESOURCES, FS_REASONS
-    struct fs_trust:
-        bint any "any"
-        bint self "self"
-        int count
-        const uint32_t *users
-    void fs_set_trust(const fs_trust *)
     const char *fs_reason_name(int reason)
     const char *fs_reason_text(int reason)
     int64_t fs_count_paths(int reason)
@@ -292,6 +286,7 @@ cdef extern from "libc_front.h" nogil:
     bint fs_libc_serves()
     const char *fs_libc_install(const fs_settings *settings, bint all)
     void fs_libc_configure(const fs_settings *settings)
+    void fs_libc_use_trust(const fs_settings *settings) nogil
     void fs_libc_uninstall()
     void fs_libc_claim(int fd, bint made)
     struct fs_libc_path_ "fs_libc_path":

@@ -20,7 +20,7 @@ class Given:
     """All settings, as the core takes them."""
 
     def apply_trust(self) -> None:
-        """Applies the setting `trust` alone, for groups and channels, which need no `install`."""
+        """Applies the settings `trust` and `rendezvous_dir` alone, for groups and channels, which need no `install`."""
 
 def read_settings(texts: dict[str, bytes]) -> tuple[Given, dict[str, Any]]:
     """Reads the given values, and defaults for all others: {name: text as of a variable}. Returns what `install` takes, and

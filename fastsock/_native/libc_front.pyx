@@ -65,12 +65,10 @@ cdef class Given:
             fs_settings_free(&self.settings)
 
     def apply_trust(self):
-        """Applies the setting `trust` alone, for groups and channels, which need no `install`."""
-        cdef fs_list *it = &self.settings.trust
-        cdef fs_trust trust
-        trust.any, trust.self, trust.count, trust.users = it.any, it.self, it.count, <const uint32_t *>it.items
+        """Applies the settings `trust` and `rendezvous_dir` alone, for groups and channels, which need no `install`."""
         self.used = True
-        fs_set_trust(&trust)
+        with nogil:
+            fs_libc_use_trust(&self.settings)
 
     cdef object value(self, const fs_setting *it):
         cdef void *place = <char *>&self.settings + it.at

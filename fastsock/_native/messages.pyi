@@ -86,6 +86,7 @@ class Member:
         size: int,
         largest: int,
         copies: bool,
+        far: bool,
     ) -> None: ...
     def close(self) -> None:
         """Leaves the group. Messages that are still lent stay valid until they are released."""

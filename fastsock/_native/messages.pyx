@@ -20,6 +20,7 @@ cdef extern from "fastsock_messages.h" nogil:
         size_t length
         uint32_t owner, how, reads, blocking, slots
         uint64_t size, largest
+        uint32_t far
     struct fs_lent:
         void *at
         uint32_t block
@@ -256,7 +257,8 @@ cdef class Member:
     def __cinit__(self, *args, **kwargs):
         self.closed = True
 
-    def _join(self, bytes name, uint32_t owner, int how, bint reads, bint blocking, uint32_t slots, uint64_t size, uint64_t largest, bint copies):
+    def _join(self, bytes name, uint32_t owner, int how, bint reads, bint blocking, uint32_t slots, uint64_t size, uint64_t largest, bint copies,
+              bint far):
         cdef fs_group_options options
         cdef fs_group_info info
         cdef int failed
@@ -264,7 +266,7 @@ cdef class Member:
             raise ValueError(f"a group's name has 1 to {FS_GROUP_NAME_MAX} bytes")
         options.name, options.length = name, len(name)
         options.owner, options.how, options.reads, options.blocking = owner, how, reads, blocking
-        options.slots, options.size, options.largest = slots, size, largest
+        options.slots, options.size, options.largest, options.far = slots, size, largest, far
         with nogil:
             failed = fs_group_join(&options, &self.group)
         if failed:

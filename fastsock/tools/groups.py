@@ -1,9 +1,13 @@
-"""The groups of this network namespace that this process may look at (docs/messages.md): for `fastsock ss`."""
+"""The groups of this network namespace, and of the `rendezvous_dir`, that this process may look at (docs/messages.md):
+for `fastsock ss`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+from fastsock import config
 from fastsock._native.messages import inspect
 from fastsock.tools.columns import Column, lines
 
@@ -23,21 +27,33 @@ COLUMNS = (
 
 def query() -> dict[str, dict[str, Any]]:
     """Returns the state of each group by its name."""
-    with open("/proc/net/unix", encoding="ascii", errors="replace") as table:
-        names = sorted({words[-1] for words in map(str.split, table) if words[-1].startswith(PREFIX)})
     found: dict[str, dict[str, Any]] = {}
     seen: set[str] = set()
-    for name in names:
-        key, _, place = name.removeprefix(PREFIX).partition("/")
-        if key in seen or not place.isdecimal():
+    config.active().given.apply_trust()
+    for key, name in _sockets():
+        if key in seen:
             continue
         try:
-            shown, state = inspect(name[1:].encode())
+            shown, state = inspect(name.encode())
         except (OSError, ValueError):
-            continue  # it has ended, or is another user's; or the next member answers
+            continue  # it has ended, or is another user's, or no member's; or the next member answers
         seen.add(key)
         found[shown] = state
     return found
+
+
+def _sockets() -> Iterator[tuple[str, str]]:
+    """Names of sockets of members, or of their bells; before each what members of one group have in common, if it is
+    known."""
+    with open("/proc/net/unix", encoding="ascii", errors="replace") as table:
+        names = sorted({words[-1] for words in map(str.split, table) if words[-1].startswith(PREFIX)})
+    for name in names:
+        key, _, place = name.removeprefix(PREFIX).partition("/")
+        if place.isdecimal():
+            yield key, name[1:]
+    if folder := config.active().rendezvous_dir:
+        for path in sorted(Path(folder).glob("grp-*")):
+            yield str(path), str(path)
 
 
 def table(groups: dict[str, dict[str, Any]], width: int | None = None) -> list[str]:

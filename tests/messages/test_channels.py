@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from harness.pairs import SECONDS, KernelSocket, until
 
-from fastsock import AsyncChannel, Channel, channels, new_event_loop
+from fastsock import AsyncChannel, Channel, channel_ends, new_event_loop
 
 from .test_groups import child
 
@@ -38,7 +38,7 @@ def sockets(unix: bool) -> tuple[socket.socket, socket.socket]:
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, bool]:
     unix, shared = PATHS[request.param]
     if not shared:
-        monkeypatch.setattr(channels, "_may_share", lambda sock: False)
+        monkeypatch.setattr(channel_ends, "_where", lambda sock: channel_ends.NOWHERE)
     return unix, shared
 
 
@@ -207,7 +207,7 @@ def stranger(sent: bytes) -> Iterator[Channel]:
         yield channel
 
 
-GREETING = channels.GREETING.pack(channels.MAGIC, bytes(16), os.geteuid(), 0, 1 << 20)
+GREETING = channel_ends.GREETING.pack(channel_ends.MAGIC, bytes(16), os.geteuid(), 0, 1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_peer_that_is_no_channel(sent: bytes, words: str) -> None:
 
 
 def test_a_group_that_is_not_there_means_frames() -> None:
-    greeting = channels.GREETING.pack(channels.MAGIC, os.urandom(16), os.geteuid(), 1, 1 << 20)
+    greeting = channel_ends.GREETING.pack(channel_ends.MAGIC, os.urandom(16), os.geteuid(), 1, 1 << 20)
     with stranger(greeting + struct.pack("<QQ", 2, 0) + struct.pack("<QQ", 0, 3) + b"abc") as channel:
         assert bytes(channel.receive(SECONDS)) == b"abc"
         assert not channel.shared

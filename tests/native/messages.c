@@ -8,7 +8,8 @@
 
 enum { LARGE_MESSAGE = 300000, LOOKS_MS = 50 };
 
-static char large[LARGE_MESSAGE];
+static char large[LARGE_MESSAGE], folder[32];
+static uint32_t is_far; /* the group's names are in the folder */
 
 /* Not to be told at once is no fault where calls fail: tries, until the time is over. */
 static int is_transient(int64_t result) {
@@ -19,7 +20,7 @@ static int try_to_join(const char *what, enum fs_group_how how, int reads, int b
     char name[64];
     snprintf(name, sizeof name, "native %d %s", home, what);
     const struct fs_group_options options = {.name = name, .length = strlen(name), .owner = geteuid(), .how = how, .reads = reads != 0,
-                                             .blocking = blocking != 0, .slots = blocking ? 2 : 64, .size = 1 << 16, .largest = LARGE_MESSAGE};
+                                             .blocking = blocking != 0, .slots = blocking ? 2 : 64, .size = 1 << 16, .largest = LARGE_MESSAGE, .far = is_far};
     *made = NULL;
     return fs_group_join(&options, made);
 }
@@ -224,15 +225,26 @@ static void run_child(void) {
 static void run_looks(void) {
     struct fs_group *a = join_as("looks", FS_GROUP_ANY, 1, 0);
     struct fs_group_info info;
-    char socket_name[64], name[FS_GROUP_NAME_MAX + 1];
+    char socket_name[FS_NAME_MAX + 1], name[FS_GROUP_NAME_MAX + 1];
     if (!a) return;
     send_to(a, "seen", 4);
-    fs_group_name(socket_name, a->key, a->place, "");
+    fs_group_name(socket_name, a, a->place, FS_LISTENS);
     step("somebody looks");
     if (goes_on(fs_group_inspect(socket_name, &info, name)) && (info.members != 1 || info.head != 1 || !strstr(name, "looks")))
         violate("it has seen something else");
-    if (!lost && strict && fs_group_inspect("fastsock/group/nobody", &info, name) != -ECONNREFUSED) violate("it sees what is not there");
+    if (!lost && strict && fs_group_inspect("fastsock/group/nobody", &info, name) != -ENOENT) violate("it sees what is not there");
     leave_group(a);
+}
+
+/* Members meet in a folder, where those that were killed have left their names. */
+static void run_far(void) {
+    void (*const all[])(void) = {run_members, run_dead_reader, run_looks};
+    is_far = 1;
+    for (int i = 0; i < 3; i++) {
+        lost = 0;
+        all[i]();
+    }
+    is_far = 0;
 }
 
 int main(void) {
@@ -242,7 +254,13 @@ int main(void) {
         {"a dead reader", run_dead_reader},
         {"a child", run_child},
         {"a look", run_looks},
+        {"members in a folder", run_far},
     };
+    strcpy(folder, "/tmp/fs-groups-XXXXXX");
+    check(mkdtemp(folder) && !fs_set_rendezvous_dir(folder), "the folder");
     for (size_t i = 0; i < sizeof large; i++) large[i] = (char)(i * 2654435761u >> 24);
-    return run_all(all, sizeof all / sizeof *all);
+    int status = run_all(all, sizeof all / sizeof *all);
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) ? 1 : status;
 }

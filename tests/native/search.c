@@ -144,7 +144,7 @@ static void run_connection(int number) {
     name[sizeof name - 1] = 0;
     armed = 0;
     if (is_far && fs_rendezvous_dir()) {
-        fs_dir_path(name, name);
+        fs_dir_path(name, fs_rendezvous_dir(), FS_DIR_CONNECTION, name);
         leave_name(name);
     }
     connect_pair(fds);
