@@ -261,8 +261,7 @@ static int find_peer(const struct fs_stream_identity *ends, int diag, struct fs_
     return 1;
 }
 
-/* (The kernel tells of no user there.) */
-static int has_own_user(int fd) { return 1; }
+static int find_path(int fd, int remote, char text[FS_PATH_TEXT]) { return 0; }
 
 /* ---- options ------------------------------------------------------------------------------------------------------------ */
 
@@ -322,7 +321,7 @@ const struct fs_stream_kind fs_tcp_stream = {
     .is_other_end = is_other_end,
     .write_end = write_end,
     .find_peer = find_peer,
-    .has_own_user = has_own_user,
+    .find_path = find_path,
     .count_taken = count_taken,
     .find_position = find_position,
     .count_sent = count_sent,
