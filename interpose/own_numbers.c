@@ -5,12 +5,16 @@
  *
  * The kernel gives the lowest free number to whoever makes a descriptor. So the core has such a number for a moment, until it has made a
  * copy in the reserved range or has done with it. A program may put a file on that very number, which it knows to be free (dup2). This
- * waits until the moment is over: else the core would close the program's file, or the kernel would refuse the number (EBUSY).
+ * waits until the moment is over: else the core would close the program's file, or the kernel would refuse the number (EBUSY). And a program that
+ * makes a descriptor gets the lowest number, as it expects, and not the one behind the core's: it makes it between two such moments, or the
+ * descriptor gets the lower number afterwards.
  *
  * Responsible for: that a number is the core's or the program's, and never both. Never: what the core makes. */
 #include "interpose.h"
 #include "kernel_numbers.h"
 #include "own_numbers.h"
+
+#include <sys/stat.h>
 
 static struct ip_thing ours = {.kind = IP_OURS};
 static struct ip_thing passing = {.kind = IP_OURS}; /* the core's for a moment */
@@ -18,6 +22,9 @@ static struct ip_thing passing = {.kind = IP_OURS}; /* the core's for a moment *
 /* Core calls that make or close a passing number just now, and calls of the program's that put a file on a number. Each writes its own word
  * and then reads the other one. In the one order of all these accesses, the later of the two finds the earlier one and waits. */
 static fs_word32 making, placing;
+
+static fs_word32 begun;  /* moments so far */
+static fs_word32 passes; /* numbers that are the core's for a moment now */
 
 enum { NAP_NS = 20000, NAPS = 5000 }; /* a tenth of a second and no longer: the core may be in a call that blocks */
 
@@ -27,6 +34,7 @@ static void nap(void) {
 }
 
 static void begin_making(void) {
+    ip_add(&begun, 1);
     for (int naps = 0;; naps++) {
         ip_add(&making, 1);
         if (ip_likely(!ip_load_sc(&placing)) || naps == NAPS) return;
@@ -39,8 +47,14 @@ static void end_making(void) { ip_add(&making, (uint32_t)-1); }
 
 static void mark(int fd, struct ip_thing *as) {
     if ((unsigned)fd >= IP_NUMBERS || !ip_is_active() || ip_load_relaxed(&ip_things[fd])) return;
+    if (as == &passing) ip_add(&passes, 1);
     ip_store_relaxed(&ip_things[fd], as); /* (nothing is read behind it) */
     ip_raise_highest(fd);
+}
+
+static void unmark(int fd) {
+    struct ip_thing *was = ip_load_relaxed(&ip_things[fd]);
+    if ((was == &ours || was == &passing) && ip_replace(&ip_things[fd], was, NULL) && was == &passing) ip_add(&passes, (uint32_t)-1);
 }
 
 static int is_marked(int fd, const struct ip_thing *as) { return (unsigned)fd < IP_NUMBERS && ip_load_relaxed(&ip_things[fd]) == as; }
@@ -78,11 +92,11 @@ int ip_make_own(int fd, int what, long argument) {
 
 /* (The mark goes first: behind the close the number is anybody's.) */
 int ip_close_own(int fd) {
-    int passes = is_marked(fd, &passing);
-    if (passes) begin_making();
-    if (passes || is_marked(fd, &ours)) ip_store_relaxed(&ip_things[fd], NULL);
+    int is_passing = is_marked(fd, &passing);
+    if (is_passing) begin_making();
+    if (is_passing || is_marked(fd, &ours)) unmark(fd);
     long got = fs_call_kernel(SYS_close, (long[6]){fd});
-    if (passes) end_making();
+    if (is_passing) end_making();
     if (got < 0) errno = (int)-got;
     return got < 0 ? -1 : 0;
 }
@@ -106,13 +120,43 @@ int ip_place(int from, int to, int flags) {
     return made;
 }
 
+/* ---- the lowest number ------------------------------------------------------------------------------------------------- */
+
+enum { YIELDS = 20, MOMENT_NAPS = 250 }; /* then 5 ms: the kernel has put off who is in such a moment */
+
+/* (In the one order of all these accesses: who has made a number before the program's call has said so before this looks.) */
+static int is_moment(void) { return ip_load_sc(&making) || ip_load_sc(&passes); }
+
+uint32_t ip_between_moments(void) {
+    for (int waits = 0; ip_unlikely(is_moment()) && waits < YIELDS + MOMENT_NAPS; waits++) {
+        if (waits < YIELDS) fs_call_kernel(SYS_sched_yield, (long[6]){0});
+        else nap();
+    }
+    return ip_load_sc(&begun);
+}
+
+int ip_lowest(int fd, int least, uint32_t since) {
+    struct stat it;
+    if (fd < 0 || ip_likely(since == ip_load_sc(&begun)) || !ip_is_own_process()) return fd;
+    int error = errno, flags = real.fcntl(fd, F_GETFD, NULL);
+    /* (A close gives up the process's record locks on a file, whichever of its descriptors it closes.) */
+    if (flags >= 0 && fstat(fd, &it) == 0 && !S_ISREG(it.st_mode)) {
+        ip_between_moments();
+        int lower = real.fcntl(fd, flags & FD_CLOEXEC ? F_DUPFD_CLOEXEC : F_DUPFD, (void *)(long)least), other = lower < fd ? fd : lower;
+        if (lower >= 0) fs_call_kernel(SYS_close, (long[6]){other});
+        if (lower >= 0 && lower < fd) fd = lower;
+    }
+    errno = error;
+    return fd;
+}
+
 void ip_numbers_after_fork(void) {
     ip_store_relaxed(&making, 0);
     ip_store_relaxed(&placing, 0);
 }
 
 void ip_forget_own_number(int fd) {
-    if (is_marked(fd, &ours) || is_marked(fd, &passing)) ip_store_relaxed(&ip_things[fd], NULL);
+    if ((unsigned)fd < IP_NUMBERS) unmark(fd);
 }
 
 void ip_forget_own_numbers(void) {

@@ -69,8 +69,16 @@ static int made(int fd) {
     return fd;
 }
 
-int epoll_create(int size) { return made(real.epoll_create(size)); }
-int epoll_create1(int flags) { return made(real.epoll_create1(flags)); }
+int epoll_create1(int flags) {
+    uint32_t since = ip_between_moments();
+    return made(ip_lowest(real.epoll_create1(flags), 0, since));
+}
+
+int epoll_create(int size) {
+    if (size > 0) return epoll_create1(0);
+    errno = EINVAL;
+    return -1;
+}
 
 /* The poller of an instance that this thread is about to wait on, or NULL: the kernel's wait will do. While it sleeps another thread may
  * add the instance's first connection. So a program with threads never waits past its poller. */

@@ -35,9 +35,11 @@ static struct ip_socket *adopt(int fd, int family, int nonblocking, uint32_t uns
 }
 
 int socket(int family, int type, int protocol) {
+    uint32_t since = ip_between_moments();
     int fd = real.socket(family, type, protocol);
     if (ip_unlikely(fd < 0) && ip_give_back()) fd = real.socket(family, type, protocol);
-    if (ip_new_number(fd) < 0 || !ip_is_taking() || !is_served(family, type, protocol) || !ip_is_own_process()) return fd;
+    fd = ip_new_number(ip_lowest(fd, 0, since));
+    if (fd < 0 || !ip_is_taking() || !is_served(family, type, protocol) || !ip_is_own_process()) return fd;
     ip_lock();
     adopt(fd, family, (type & SOCK_NONBLOCK) != 0, FS_OPTIONS);
     ip_unlock();
@@ -104,9 +106,11 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
 
 int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     struct ip_socket *listener = ip_socket_at(fd);
+    uint32_t since = ip_between_moments();
     int made = real.accept4(fd, peer, size, flags);
     if (ip_unlikely(made < 0) && ip_give_back()) made = real.accept4(fd, peer, size, flags);
-    if (ip_new_number(made) < 0 || !ip_is_claiming() || (!listener && !ip_is_taking()) || !ip_is_own_process()) return made;
+    made = ip_new_number(ip_lowest(made, 0, since));
+    if (made < 0 || !ip_is_claiming() || (!listener && !ip_is_taking()) || !ip_is_own_process()) return made;
     int error = errno;
     int family = listener ? listener->is_unix ? AF_UNIX : AF_INET : served_family(fd);
     if (ip_unlikely(family == AF_UNSPEC)) {
@@ -203,9 +207,11 @@ int shutdown(int fd, int how) {
 /* ---- copies ------------------------------------------------------------------------------------------------------------ */
 
 int dup(int fd) {
+    uint32_t since = ip_between_moments();
     int made = real.dup(fd);
     if (ip_unlikely(made < 0) && ip_give_back()) made = real.dup(fd);
-    if (ip_new_number(made) >= 0 && ip_unlikely(ip_thing_at(fd) != NULL)) {
+    made = ip_new_number(ip_lowest(made, 0, since));
+    if (made >= 0 && ip_unlikely(ip_thing_at(fd) != NULL)) {
         ip_also_means(fd, made);
         if (0 <= made && made <= 2) ip_leave_number(made); /* (a standard stream: ip_connected) */
     }
@@ -239,19 +245,22 @@ int fcntl(int fd, int what, ...) {
     void *argument = va_arg(more, void *);
     va_end(more);
     struct ip_thing *thing = ip_thing_at(fd);
+    int copies = what == F_DUPFD || what == F_DUPFD_CLOEXEC;
+    long flags = (long)argument;
+    uint32_t since = copies ? ip_between_moments() : 0;
     if (ip_likely(!thing)) {
         int got = real.fcntl(fd, what, argument);
-        return what == F_DUPFD || what == F_DUPFD_CLOEXEC ? ip_new_number(got) : got;
+        return copies ? ip_new_number(ip_lowest(got, (int)flags, since)) : got;
     }
     struct ip_socket *s = ip_socket_at(fd);
-    long flags = (long)argument;
     if (s && ((what == F_SETFL && flags & O_ASYNC) || what == F_SETSIG)) ip_leave_ring(s); /* SIGIO is the kernel's to send */
     int got = real.fcntl(fd, what, argument);
     if (ip_unlikely(got < 0) && ip_give_back()) got = real.fcntl(fd, what, argument);
     if (got < 0) return got;
     if (s && what == F_SETFL) ip_note_nonblocking(s, (flags & O_NONBLOCK) != 0);
-    if (what == F_DUPFD || what == F_DUPFD_CLOEXEC) {
-        ip_also_means(fd, ip_new_number(got));
+    if (copies) {
+        got = ip_new_number(ip_lowest(got, (int)flags, since));
+        ip_also_means(fd, got);
         if (got <= 2) ip_leave_number(got);
     }
     return got;

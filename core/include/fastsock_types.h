@@ -113,6 +113,7 @@ struct fs_calls {
     int (*setsockopt)(int fd, int level, int option, const void *value, socklen_t size);
     int (*eventfd)(unsigned start, int flags);
     int (*memfd_create)(const char *name, unsigned flags);
+    int (*pidfd_open)(pid_t process, unsigned flags);
     int (*open)(const char *path, int flags);
     int (*close)(int fd);
     int (*dup3)(int from, int to, int flags);
