@@ -421,8 +421,10 @@ def test_fastsock_ss_shows_groups(name: str, capsys: pytest.CaptureFixture[str])
         a.send(b"x")
         assert groups.query()[name].items() >= {"members": 2, "messages": 1, "sent": 1, "slow": "drop"}.items()
         assert ss.show(None, as_json=False) == 0
-        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(name)]
+        shown = capsys.readouterr().out
+        (line,) = [line for line in shown.splitlines() if line.startswith(name)]
         assert line.split()[-6:-1] == ["drop", "2", "1", "1", "0"]
+        assert "none of your processes" not in shown
     assert name not in groups.query()
 
 
