@@ -55,50 +55,84 @@ def started(words: list[str], **variables: str) -> Iterator[subprocess.Popen[byt
             process.wait()
 
 
+class Listener(asyncio.Protocol):
+    """A WebSocket that counts bytes, and looks at no frame: sixteen that do would be the slowest part by far."""
+
+    def __init__(self) -> None:
+        self.data, self.count, self.wanted = b"", 0, -1
+        self.enough = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self.count += len(data)
+        if self.wanted < 0:
+            self.data += data
+        if self.wanted < 0 or self.count >= self.wanted:
+            self.enough.set()
+
+    async def open(self, address: str, path: str) -> str:
+        """Returns the first message."""
+        host, _, port = address.partition(":")
+        loop = asyncio.get_running_loop()
+        self.transport, _ = await loop.create_connection(lambda: self, host, int(port))
+        lines = [f"GET {path} HTTP/1.1", f"Host: {address}", "Upgrade: websocket", "Connection: Upgrade"]
+        lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==", "", ""]
+        self.transport.write("\r\n".join(lines).encode())
+        while len(frame := self.data.partition(b"\r\n\r\n")[2]) < 2 or len(frame) < 2 + frame[1]:
+            self.enough.clear()
+            await asyncio.wait_for(self.enough.wait(), 5)
+        return frame[2 : 2 + frame[1]].decode()
+
+    def expect(self, messages: int, length: int) -> None:
+        self.count, self.wanted = 0, messages * (length + (2 if length < 126 else 4 if length < 1 << 16 else 10))
+        self.enough.clear()
+
+    async def take(self) -> None:
+        await self.enough.wait()
+        if self.count != self.wanted:
+            raise ValueError("the messages are not as they were sent")
+
+
 class Way:
     """The workers of a way, and sockets there."""
 
     def __init__(self, session: aiohttp.ClientSession, processes: list[int], address: str, workers: int) -> None:
         self.session, self.processes, self.address, self.workers = session, processes, address, workers
-        self.ends: list[Any] = []
+        self.ends: list[Listener] = []
 
-    async def open(self, room: str, each: int) -> list[Any]:
+    async def open(self, room: str, each: int) -> list[Listener]:
         """As many sockets in the room on each worker. (Which worker a connection comes to is the kernel's choice.)"""
-        found: dict[str, list[Any]] = {}
+        found: dict[str, list[Listener]] = {}
         until = time.monotonic() + 60
         while len(found) < self.workers or min(map(len, found.values())) < each:
             if time.monotonic() > until:
                 raise TimeoutError("not all workers answer")
             try:
-                socket = await self.session.ws_connect(f"http://{self.address}/rooms/{room}", max_msg_size=0)
-                sockets = found.setdefault(await socket.receive_str(), [])
-            except (aiohttp.ClientError, TypeError):
+                socket = Listener()
+                sockets = found.setdefault(await socket.open(self.address, f"/rooms/{room}"), [])
+            except (OSError, asyncio.TimeoutError):
                 await asyncio.sleep(0.1)
                 continue
             if len(sockets) < each:
                 sockets.append(socket)
             else:
-                await socket.close()
+                socket.transport.close()
         return [socket for sockets in found.values() for socket in sockets]
 
     async def begin(self) -> None:
         self.ends = await self.open("end", 1)
         self.burst = await self.session.ws_connect(f"http://{self.address}/burst")
 
-    async def turn(self, room: str, count: int, size: int, listeners: list[Any]) -> tuple[float, float]:
+    async def turn(self, room: str, count: int, size: int, listeners: list[Listener]) -> tuple[float, float]:
         """Messages a second, and processor time for each, us."""
-
-        async def take(socket: Any, messages: int, length: int) -> None:
-            for _ in range(messages):
-                if len(await socket.receive_str()) != length:
-                    raise ValueError("a message is not as it was sent")
-
+        for each in self.ends:
+            each.expect(1, 1)
+        for each in listeners:
+            each.expect(count, size)
         used, began = sum(map(processor_seconds, self.processes)), time.monotonic()
-        taking = [asyncio.create_task(take(socket, count, size)) for socket in listeners]
         await self.burst.send_str(f"{room} {count} {size}")
         await self.burst.receive_str()
         await self.burst.send_str("end 1 1")
-        await asyncio.wait_for(asyncio.gather(*taking, *(take(end, 1, 1) for end in self.ends)), 120)
+        await asyncio.wait_for(asyncio.gather(*(each.take() for each in (*listeners, *self.ends))), 120)
         took = time.monotonic() - began
         await self.burst.receive_str()
         return count / took, (sum(map(processor_seconds, self.processes)) - used) / count * 1e6
@@ -150,7 +184,16 @@ def main() -> int:
             with create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
             line = [sys.executable, "-m", "uvicorn", "--app-dir", str(Path(__file__).parent), "fanout_server:app"]
-            line += ["--workers", str(given.workers), "--port", str(port), "--log-level", "warning"]
+            line += [
+                "--workers",
+                str(given.workers),
+                "--port",
+                str(port),
+                "--log-level",
+                "warning",
+                "--ws-ping-interval",
+                "3600",
+            ]
             variables = {"FANOUT_BY": name, "FANOUT_REDIS": path, "FANOUT_NAME": f"fan-out {os.getpid()}"}
             server = stack.enter_context(started(line, **variables))
             addresses[name] = f"127.0.0.1:{port}"

@@ -6,19 +6,31 @@ from __future__ import annotations
 
 import asyncio
 import select
-import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastsock._native.messages import Lent, Message
-from fastsock.channel_ends import DATA, FRAME, GROUP, Ends
+from fastsock._native.messages import Lent, Member, Message
+from fastsock.channel_ends import BEGUN, BUSY, FULL, GROUP, SHARED, Ends
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer  # type: ignore[attr-defined]
+    from collections.abc import Buffer, Callable  # type: ignore[attr-defined]
 
 __all__ = ["AsyncChannel", "Channel"]
 
+T = TypeVar("T")
 SPIN = 50e-6
+"""Seconds that a receiver looks at memory before it sleeps."""
+
+
+LOOK = 0.1
+"""Seconds that a call sleeps at most before it looks if another thread has closed the channel."""
+PAUSE = 0.001
+"""Seconds between two looks at what nothing tells of: another process's turn to write, or room for a message."""
+
+
+def _bytes_of(data: Buffer) -> memoryview:
+    view = memoryview(data)
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 class Channel:
@@ -31,7 +43,6 @@ class Channel:
         timeout = sock.gettimeout()
         self._ends = Ends(sock, max_message, size, copy)
         self._timeout: float | None = timeout
-        self._send_lock, self._receive_lock = threading.Lock(), threading.RLock()
 
     def __repr__(self) -> str:
         return f"<fastsock.Channel on {self._ends.sock!r}>"
@@ -50,91 +61,78 @@ class Channel:
         return None if timeout is None else time.monotonic() + timeout
 
     def _wait(self, until: float | None, events: int, *more: int) -> None:
-        """Sleeps until the stream has one of the events, or one of the other descriptors is readable."""
+        """Sleeps until the stream has one of the events, or one of the other descriptors is readable, or it is time to
+        look again. No events: sleeps for a moment."""
+        self._ends.check()
+        rest = None if until is None else until - time.monotonic()
+        if rest is not None and rest <= 0:
+            raise TimeoutError("timed out")
+        nap = LOOK if events or more else PAUSE
         poll = select.poll()
-        poll.register(self._ends.sock, events)
+        if events:
+            poll.register(self._ends.sock, events)
         for number in more:
             poll.register(number, select.POLLIN)
-        rest = None if until is None else max(until - time.monotonic(), 0)
-        if not poll.poll(None if rest is None else rest * 1000) and rest is not None:
-            raise TimeoutError("timed out")
+        poll.poll(1000 * (nap if rest is None else min(rest, nap)))
 
     def send(self, data: Buffer, timeout: float | None = None) -> None:
         """Sends a message. Raises TimeoutError if the other end does not read for `timeout` seconds."""
         ends = self._ends
-        if ends.sending == GROUP and not ends.closed and ends.peer_most is not None and not ends.outbox:
+        if ends.out_ready and not ends.closed:
             assert ends.out is not None
             length = memoryview(data).nbytes if not isinstance(data, bytes) else len(data)
             if length <= ends.peer_most:
-                self._check()
+                ends.check_peer()
                 return ends.out.send(data, self._timeout if timeout is None else timeout)
-        with self._send_lock:
-            view = memoryview(data).cast("B")
-            until = self._until(timeout)
-            while not self._pumped(lambda: ends.may_send(len(view))):
-                self._wait(until, select.POLLIN)
-            while not ends.flush():
-                self._wait(until, select.POLLOUT)
-            if ends.sending == GROUP:
-                assert ends.out is not None
-                self._check()
-                return ends.out.send(view, self._timeout if timeout is None else timeout)
-            ends.write(FRAME.pack(DATA, len(view)), view)
-            try:
-                while not ends.flush():
-                    self._wait(until, select.POLLOUT)
-            except BaseException:
-                ends.close()  # a part of the message has been sent
-                raise
-
-    def _pumped(self, step: Any) -> Any:
-        """Calls what reads from the stream, unless another thread does."""
-        if not self._receive_lock.acquire(blocking=False):
-            return True
+        view, until = _bytes_of(data), self._until(timeout)
+        while not ends.may_send(len(view)):
+            self._wait(until, select.POLLIN)
+        while (state := ends.offer(view)) in (BUSY, FULL):
+            self._wait(until, select.POLLOUT if state == FULL else 0)
+        if state == SHARED:
+            assert ends.out is not None
+            ends.check_peer()
+            return ends.out.send(view, None if until is None else max(until - time.monotonic(), 0))
         try:
-            return step()
-        finally:
-            self._receive_lock.release()
-
-    def _check(self) -> None:
-        """Raises BrokenPipeError if the other end is gone. This comes before a message is sent: who looks afterwards
-        may find an end that has read it, and closed."""
-        if self._ends.is_alone():
-            raise BrokenPipeError("the other end has closed the channel")
+            while state == BEGUN and not ends.finish():
+                self._wait(until, select.POLLOUT)
+        except BaseException:
+            ends.shut()  # a part of the message has been sent
+            ends.close()
+            raise
 
     def lend(self, length: int, timeout: float | None = None) -> Lent | _Buffer:
         """Lends memory for a message: `with channel.lend(n) as buffer` sends what was written there. Without memory in
         common it is this process's own."""
         ends = self._ends
-        ready = self._pumped(lambda: ends.may_send(length))
-        if ready and ends.sending == GROUP and ends.flush():
+        if ends.may_send(length) and ends.out_ready:
             assert ends.out is not None
-            self._check()
+            ends.check_peer()
             return ends.out.lend(length, self._timeout if timeout is None else timeout)
         return _Buffer(self, length)
 
     def receive(self, timeout: float | None = None) -> Message:
         """Waits for the next message. Raises TimeoutError after `timeout` seconds, and EOFError at the end."""
         ends = self._ends
-        into = ends.into
-        if ends.switched and into is not None and not ends.inbox and not ends.closed:
-            message = into.take(SPIN)
+        if ends.into_ready and not ends.closed:
+            assert ends.into is not None
+            message = ends.into.take(SPIN)
             if message is not None:
                 return message
         until = self._until(timeout)
-        with self._receive_lock:
-            while (message := ends.next()) is None:
-                ends.flush()
-                if not ends.switched or ends.into is None:
-                    self._wait(until, select.POLLIN | (select.POLLOUT if ends.outbox else 0))
-                    continue
-                try:
-                    self._wait(until, select.POLLIN, ends.into.fileno())
-                finally:
-                    ends.into.unwatched()
-                if not ends.into.pending():
-                    ends.pump()
-            return message
+        while (message := ends.next()) is None:
+            full = not ends.flush()
+            into = ends.into if ends.into_ready else None
+            if into is None:
+                self._wait(until, select.POLLIN | (select.POLLOUT if full else 0))
+                continue
+            try:
+                self._wait(until, select.POLLIN, into.fileno())
+            finally:
+                into.unwatched()
+            if not into.pending():
+                ends.read(wants=False)
+        return message
 
     def __iter__(self) -> Channel:
         return self
@@ -176,12 +174,14 @@ class _Buffer(bytearray):
 
 
 class AsyncChannel:
-    """`Channel` for asyncio, on any loop: its calls are coroutines."""
+    """`Channel` for asyncio, on any loop: its calls are coroutines. One event loop uses it."""
 
     def __init__(self, sock: Any, *, max_message: int = 16 << 20, size: int = 64 << 20, copy: bool = False) -> None:
         self._ends = Ends(sock, max_message, size, copy)
         self._sending = asyncio.Lock()
         self._receiving = asyncio.Lock()
+        self._waiting: dict[tuple[int, bool], list[asyncio.Future[None]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         return f"<fastsock.AsyncChannel on {self._ends.sock!r}>"
@@ -191,31 +191,66 @@ class AsyncChannel:
         """Whether this end's messages go through shared memory."""
         return self._ends.sending == GROUP
 
-    async def _flushed(self) -> None:
-        while not self._ends.flush():
-            await _ready(self._ends.sock.fileno(), write=True)
+    async def _ready(self, *numbers: int, write: int | None = None) -> None:
+        """Waits until one of the descriptors is readable, or this one writable, or the channel is closed."""
+        self._ends.check()
+        self._loop = loop = asyncio.get_running_loop()
+        ready = loop.create_future()
+        wanted = [(number, False) for number in numbers] + ([] if write is None else [(write, True)])
+        for each in wanted:
+            if not self._waiting.setdefault(each, []):
+                (loop.add_writer if each[1] else loop.add_reader)(each[0], self._wake, each)
+            self._waiting[each].append(ready)
+        try:
+            await ready
+        finally:
+            for each in wanted:
+                if each in self._waiting:  # (else it was closed)
+                    self._waiting[each].remove(ready)
+                    self._forget(each)
 
-    async def _may_send(self, length: int) -> None:
-        while not self._ends.may_send(length):
-            await asyncio.sleep(0.001)  # (the greeting comes once, and soon)
-        await self._flushed()
+    def _wake(self, each: tuple[int, bool]) -> None:
+        for ready in self._waiting[each]:
+            if not ready.done():
+                ready.set_result(None)
+
+    def _forget(self, each: tuple[int, bool]) -> None:
+        """The loop looks at the descriptor no more, if nobody waits for it."""
+        if not self._waiting[each]:
+            del self._waiting[each]
+            if self._loop is not None and not self._loop.is_closed():
+                (self._loop.remove_writer if each[1] else self._loop.remove_reader)(each[0])
 
     async def send(self, data: Buffer) -> None:
-        """Sends a message."""
-        ends, view = self._ends, memoryview(data).cast("B")
+        """Sends a message. One that was cancelled may have been sent."""
+        ends, view = self._ends, _bytes_of(data)
+        number = ends.sock.fileno()
         async with self._sending:
-            await self._may_send(len(view))
-            if ends.sending != GROUP:
-                ends.write(FRAME.pack(DATA, len(view)), view)
-                return await self._flushed()
-            assert ends.out is not None
-            while True:
-                if ends.is_alone():
-                    raise BrokenPipeError("the other end has closed the channel")
-                try:
-                    return ends.out.send(view, 0)
-                except TimeoutError:
-                    await asyncio.sleep(0.001)
+            while not ends.may_send(len(view)):
+                await asyncio.sleep(PAUSE)  # (the greeting comes once, and soon)
+            while ends.outbox and not ends.finish():  # of a send that was cancelled
+                await self._ready(write=number)
+            while (state := ends.offer(view)) in (BUSY, FULL):
+                await (self._ready(write=number) if state == FULL else asyncio.sleep(PAUSE))
+            if state == SHARED:
+                return await self._in_group(lambda member: member.send(view, 0))
+            try:
+                while state == BEGUN and not ends.finish():
+                    await self._ready(write=number)
+            except BaseException:
+                ends.outbox = [memoryview(bytes(part)) for part in ends.outbox]  # the rest, which has to follow
+                raise
+
+    async def _in_group(self, call: Callable[[Member], T]) -> T:
+        """Makes the call as soon as there is room in the group. (Nothing that a loop could watch says so.)"""
+        ends = self._ends
+        assert ends.out is not None
+        while True:
+            ends.check_peer()
+            try:
+                return call(ends.out)
+            except TimeoutError:
+                await asyncio.sleep(PAUSE)
 
     def lend(self, length: int) -> _AsyncLent:
         """Lends memory for a message: `async with channel.lend(n) as buffer` sends what was written there."""
@@ -226,13 +261,15 @@ class AsyncChannel:
         ends = self._ends
         async with self._receiving:
             while (message := ends.next()) is None:
-                await self._flushed()
-                if not ends.switched or ends.into is None:
-                    await _ready(ends.sock.fileno())
+                number = ends.sock.fileno()
+                full = not (ends.finish() if ends.outbox else ends.flush())
+                into = ends.into if ends.into_ready else None
+                if into is None:
+                    await self._ready(number, write=number if full else None)
                     continue
-                await _ready(ends.sock.fileno(), ends.into.fileno())
-                if not ends.into.pending():
-                    ends.pump()
+                await self._ready(number, into.fileno(), write=number if full else None)
+                if not ends.closed and not into.pending():
+                    ends.read(wants=False)
             return message
 
     def __aiter__(self) -> AsyncChannel:
@@ -245,7 +282,12 @@ class AsyncChannel:
             raise StopAsyncIteration from None
 
     def close(self) -> None:
-        """Closes the channel and its socket. The other end gets what was sent before, and then EOFError."""
+        """Closes the channel and its socket. The other end gets what was sent before, and then EOFError. Who waits gets
+        ValueError."""
+        for each in list(self._waiting):
+            self._wake(each)
+            self._waiting[each].clear()
+            self._forget(each)
         self._ends.close()
 
     async def __aenter__(self) -> AsyncChannel:
@@ -264,40 +306,24 @@ class _AsyncLent:
 
     async def __aenter__(self) -> Lent | bytearray:
         ends = self._channel._ends
-        await self._channel._may_send(self._length)
-        while ends.sending == GROUP:
-            assert ends.out is not None
-            try:
-                self._lent = ends.out.lend(self._length, 0)
-                return self._lent
-            except TimeoutError:
-                await asyncio.sleep(0.001)
-        self._lent = bytearray(self._length)
+        while not ends.may_send(self._length):
+            await asyncio.sleep(PAUSE)
+        if ends.out_ready:
+            self._lent = await self._channel._in_group(lambda member: member.lend(self._length, 0))
+        else:
+            self._lent = bytearray(self._length)
         return self._lent
 
     async def __aexit__(self, kind: Any, *failed: object) -> None:
-        if isinstance(self._lent, bytearray):
-            return None if kind else await self._channel.send(self._lent)
+        lent = self._lent
+        if isinstance(lent, bytearray):
+            return None if kind else await self._channel.send(lent)
         if kind is not None:
-            return self._lent.cancel()
-        while not self._lent.publish(0):
-            await asyncio.sleep(0.001)
-
-
-async def _ready(*numbers: int, write: bool = False) -> None:
-    """Waits until one of the descriptors is readable, or writable."""
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-
-    def note() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    add, remove = (loop.add_writer, loop.remove_writer) if write else (loop.add_reader, loop.remove_reader)
-    for number in numbers:
-        add(number, note)
-    try:
-        await ready
-    finally:
-        for number in numbers:
-            remove(number)
+            return lent.cancel()
+        try:
+            while not lent.publish(0):
+                self._channel._ends.check_peer()
+                await asyncio.sleep(PAUSE)
+        except BaseException:
+            lent.cancel()
+            raise

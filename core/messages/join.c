@@ -10,8 +10,9 @@
 
 enum {
     ANSWER_MS = 300,       /* patience with one member */
-    ROUNDS = 40,           /* of asking all members, while there are some that do not answer */
+    ROUNDS = 40,           /* of asking all members, while there are some that refuse, or others make the group */
 };
+#define PATIENCE ((int64_t)12000000000) /* ns with members that do not answer at all: stopped ones, or of a busy machine */
 
 /* ---- handing over ---------------------------------------------------------------------------------------------- */
 
@@ -41,7 +42,7 @@ int fs_take_over(int holder, int fds[2], int milliseconds) {
     int has_fds = 0;
     if (!fs_poll_events(holder, POLLIN, milliseconds)) return -ETIMEDOUT;
     ssize_t got = fs_system.recvmsg(holder, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got <= 0) return -ETIMEDOUT; /* it has ended, or does not trust this process */
+    if (got <= 0) return -ECONNRESET; /* it has ended, or does not trust this process */
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
         has_fds = c->cmsg_len == CMSG_LEN(2 * sizeof(int));
@@ -61,7 +62,8 @@ static int ask(const char *name, size_t length, int fds[2]) {
     int fd = fs_system.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), result;
     if (fd < 0) return -errno;
     if (!size) result = -EINVAL;
-    else if (fs_system.connect(fd, (struct sockaddr *)&address, size) < 0) result = errno == EAGAIN ? -ETIMEDOUT : errno == ECONNREFUSED ? -ENOENT : -errno;
+    else if (fs_system.connect(fd, (struct sockaddr *)&address, size) < 0) /* (EAGAIN: it has not come to answer others yet) */
+        result = errno == EAGAIN ? -ETIMEDOUT : errno == ECONNREFUSED ? -ENOENT : -errno;
     else if (!(*name == '/' ? fs_dir_admits : fs_admits)(fs_peer_user(fd))) result = -EACCES;
     else result = fs_take_over(fd, fds, ANSWER_MS);
     fs_system.close(fd);
@@ -217,28 +219,27 @@ static void retreat(struct fs_group *g) {
 }
 
 /* Asks all members. Returns the place of the one that has answered and whose group is joined up to `begin`, or -errno: -ENOENT: there is
- * nobody; -ETIMEDOUT: those that are there do not answer. `but`: a place not to ask. */
-static int join(struct fs_group *g, const struct fs_group_options *options, int but) {
+ * nobody; -ETIMEDOUT: some that are there do not answer; -ECONNRESET: they refuse, or are just coming or going. */
+static int join(struct fs_group *g, const struct fs_group_options *options) {
     char name[FS_NAME_MAX + 1];
     int seen = -ENOENT;
     for (int place = 0; place < FS_GROUP_MEMBERS; place++) {
         int fds[2] = {-1, -1};
-        if (place == but) continue;
         size_t length = fs_group_name(name, g, (uint32_t)place, FS_LISTENS);
         int asked = ask(name, length, fds);
         if (asked == -ENOENT) continue;
         if (asked) {
-            seen = asked;
+            if (seen != -ETIMEDOUT) seen = asked;
             continue;
         }
         int failed = adopt(g, fds, options);
         for (int i = 0; i < 2; i++) fs_reap_fd(fds[i], 0);
         if (!failed) failed = enter(g, options);
-        if (!failed && !is_there(name, length)) failed = -ETIMEDOUT;
+        if (!failed && !is_there(name, length)) failed = -ECONNRESET;
         if (!failed) return place;
         retreat(g);
-        if (failed != -ETIMEDOUT && failed != -EADDRINUSE) return failed; /* (in use: by one that tries to make the group) */
-        seen = -ETIMEDOUT;
+        if (failed != -ECONNRESET && failed != -EADDRINUSE) return failed; /* (in use: by one that tries to make the group) */
+        if (seen != -ETIMEDOUT) seen = -ECONNRESET;
     }
     return seen;
 }
@@ -268,18 +269,21 @@ int fs_group_join(const struct fs_group_options *options, struct fs_group **made
     key_of(options, g->key);
     fs_spin_stats_init(&g->receiving);
     fs_spin_stats_init(&g->sending);
-    for (int round = 0; round < ROUNDS; round++) {
-        result = join(g, options, -1);
+    int64_t until = fs_now() + PATIENCE;
+    for (int round = 1, left = ROUNDS; left > 0 && fs_now() < until; round++) {
+        result = join(g, options);
         if (result >= 0 && options->how == FS_GROUP_NEW) {
             retreat(g);
             result = -EEXIST;
             break;
         }
         if (result == -ENOENT && options->how != FS_GROUP_EXISTING) result = found(g, options);
-        if (result != -EEXIST && result != -ETIMEDOUT) break;
-        struct timespec nap = {0, 1000000 * (round + 1)};
+        if (result != -EEXIST && result != -ECONNRESET && result != -ETIMEDOUT) break;
+        left -= result != -ETIMEDOUT;
+        struct timespec nap = {0, 1000000 * FS_MIN(round, (int)ROUNDS)};
         fs_system.nanosleep(&nap, NULL);
     }
+    if (result == -ECONNRESET) result = -ETIMEDOUT;
     if (result < 0) {
         fs_system.free(g);
         return result;

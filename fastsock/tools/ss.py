@@ -57,9 +57,9 @@ def show(pids: set[int] | None, as_json: bool) -> int:
         print(json.dumps([attrs.asdict(process) for process in processes], indent=2))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print("\n".join(table(processes, width)))
-        if pids is None and (shown := groups.table(groups.query(), width)):
-            print("\n".join(["", *shown]))
+        shown = groups.table(groups.query(), width) if pids is None else []
+        parts = [table(processes, width) if processes or not shown else [], shown]
+        print("\n\n".join("\n".join(part) for part in parts if part))
     return int(pids is not None and not processes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import os
@@ -294,3 +295,137 @@ def test_a_closed_channel_leaves_nothing() -> None:
     until(lambda: len(os.listdir("/proc/self/fd")) <= before, "their descriptors are closed")
     near.close()
     far.close()
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("what", ["send", "lend", "receive"])
+def test_a_task_notices_that_the_other_end_is_gone(loop: str, path: tuple[bool, bool], what: str) -> None:
+    """It was killed, and a task waits for it; or comes to wait."""
+    near, far = sockets(path[0])
+
+    def begin() -> None:
+        near.close()
+        with Channel(far) as channel:
+            channel.send(b"x", SECONDS)
+            channel.receive(SECONDS)
+            signal.pause()
+
+    async def goes_on(channel: AsyncChannel) -> None:
+        while True:
+            if what == "receive":
+                await channel.receive()
+            elif what == "send":
+                await channel.send(bytes(100_000))
+            else:
+                async with channel.lend(100_000):
+                    pass
+
+    async def body(process: int) -> None:
+        async with AsyncChannel(near) as channel:
+            await channel.receive()
+            await channel.send(b"x")
+            asyncio.get_running_loop().call_later(0.2, os.kill, process, signal.SIGKILL)
+            with pytest.raises((BrokenPipeError, ConnectionResetError, EOFError)):
+                await goes_on(channel)
+
+    with child(begin, status=None) as process:
+        far.close()
+        run(loop, lambda: body(process))
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_close_ends_the_tasks_that_wait(loop: str, path: tuple[bool, bool]) -> None:
+    async def body() -> None:
+        near, far = map(AsyncChannel, sockets(path[0]))
+        async with near, far:
+            for one, other in ((near, far), (far, near)):
+                await one.send(b"x")
+                await other.receive()
+            if not path[1]:
+                tasks = [asyncio.create_task(near.receive()), asyncio.create_task(near.send(bytes(10_000_000)))]
+            else:
+                tasks = [asyncio.create_task(near.receive())]
+            await asyncio.sleep(0.05)
+            near.close()
+            for task in tasks:
+                with pytest.raises(ValueError, match="closed"):
+                    await task
+
+    run(loop, body)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_both_ends_send_what_the_stream_cannot_hold(loop: str, path: tuple[bool, bool]) -> None:
+    """Tasks that receive wait for no task that sends."""
+
+    async def body() -> None:
+        near, far = map(AsyncChannel, sockets(path[0]))
+        data = os.urandom(5_000_000)
+        async with near, far:
+            senders = [asyncio.create_task(each.send(data)) for each in (near, far) for _ in range(5)]
+            for _ in range(5):
+                assert bytes(await near.receive()) == data
+                assert bytes(await far.receive()) == data
+            await asyncio.gather(*senders)
+
+    run(loop, body)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_send_that_is_cancelled_leaves_whole_messages(loop: str, path: tuple[bool, bool]) -> None:
+    async def body() -> None:
+        near, far = map(AsyncChannel, sockets(path[0]))
+        async with near, far:
+            data = bytearray(b"1" * 8_000_000)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.gather(*(near.send(data) for _ in range(20))), 0.2)
+            data[:] = b"2" * 8_000_000
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(near.receive(), 0.05)
+            last = asyncio.create_task(near.send(b"last"))
+            while (message := bytes(await far.receive())) != b"last":
+                assert message == b"1" * 8_000_000
+            await last
+
+    run(loop, body)
+
+
+def test_close_ends_a_thread_that_waits(pair: tuple[Channel, Channel]) -> None:
+    near, far = pair
+    far.send(b"x")
+    near.receive()
+    told: list[str] = []
+
+    def wait() -> None:
+        try:
+            near.receive()
+        except ValueError as error:
+            told.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    threading.Event().wait(0.05)
+    near.close()
+    thread.join(SECONDS)
+    assert told == ["the channel is closed"] or told == ["the membership is closed"]
+
+
+def test_empty_and_strange_buffers(pair: tuple[Channel, Channel]) -> None:
+    near, far = pair
+    for _ in range(3):  # by frames, and in the group
+        for data in (b"", bytearray(), memoryview(b"abcdef")[::1], array.array("d", [1.0, 2.0]), array.array("d")):
+            near.send(data)
+            assert bytes(far.receive()) == bytes(data)
+        with pytest.raises((BufferError, TypeError)):
+            near.send(memoryview(b"abcdef")[::2])
+        with pytest.raises(TypeError):
+            near.send("text")  # type: ignore[arg-type]
+        far.send(b"x")
+        near.receive()
+
+
+def test_small_frames_wait_for_no_acknowledgement() -> None:
+    """On kernel TCP, where the second half of a frame would (RFC 896)."""
+    near, far = sockets(False)
+    with Channel(near) as a, Channel(far):
+        assert a._ends.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

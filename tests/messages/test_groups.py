@@ -348,6 +348,26 @@ def test_who_made_the_group_may_die(name: str) -> None:
                 assert bytes(third.receive(SECONDS)) == b"2"
 
 
+def test_a_member_that_does_not_answer_for_seconds_is_waited_for(name: str) -> None:
+    """On a busy machine. (Who comes must not fill its queue with its own questions.)"""
+    ready, tell = os.pipe()
+
+    def join() -> None:
+        group = Group(name)
+        os.write(tell, b"x")
+        assert group.receive(SECONDS)
+
+    with child(join) as member:
+        os.read(ready, 1)
+        os.kill(member, signal.SIGSTOP)
+        timer = threading.Timer(4, os.kill, (member, signal.SIGCONT))
+        timer.start()
+        with Group(name) as group:
+            assert group.info()["members"] == 2
+            group.send(b"x")
+        timer.join()
+
+
 def test_many_who_come_at_once_make_one_group(name: str) -> None:
     for round in range(5):
         go, start = os.pipe()
@@ -421,8 +441,10 @@ def test_fastsock_ss_shows_groups(name: str, capsys: pytest.CaptureFixture[str])
         a.send(b"x")
         assert groups.query()[name].items() >= {"members": 2, "messages": 1, "sent": 1, "slow": "drop"}.items()
         assert ss.show(None, as_json=False) == 0
-        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(name)]
+        shown = capsys.readouterr().out
+        (line,) = [line for line in shown.splitlines() if line.startswith(name)]
         assert line.split()[-6:-1] == ["drop", "2", "1", "1", "0"]
+        assert "none of your processes" not in shown
     assert name not in groups.query()
 
 
