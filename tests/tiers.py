@@ -195,7 +195,7 @@ PARTS = {
         (*PRODUCT, "docs/recipes.md"),
         tests=(
             "tests/third_party/programs", "tests/project/test_recipes.py", "tests/project/test_container_recipes.py",
-            "tests/project/test_snippets.py",
+            "tests/project/test_snippets.py", "tests/mechanisms/test_containers.py",
         ),
         tools=(
             "curl", "redis-server", "memcached", "libmemcached-tools:/usr/bin/memcslap",
