@@ -130,8 +130,8 @@ def database(bin: Path) -> Iterator[str]:
         yield f"{folder}/data"
 
 
-def turn(bridge: Bridge, work: Work, fast: bool, data: str) -> list[float]:
-    """What the client says."""
+def turn(bridge: Bridge, work: Work, fast: bool, data: str, apart: bool = False) -> list[float]:
+    """What the client says. `apart`: each end has a CPU."""
     server, client = bridge.containers["server"], bridge.containers["client"]
     variables = {**os.environ, "PGCONNECT_TIMEOUT": "10"}
     if fast:
@@ -139,10 +139,10 @@ def turn(bridge: Bridge, work: Work, fast: bool, data: str) -> list[float]:
         if work.name == "first contact":
             variables["FASTSOCK_MOVE_AFTER"] = "4"
 
-    def start(words: Sequence[str], **options: int) -> subprocess.Popen[str]:
+    def start(words: Sequence[str], cpu: int, **options: int) -> subprocess.Popen[str]:
         words = [data if word == "DATA" else word for word in words]
-        if work.one_cpu:
-            words = ["taskset", "1", *words]
+        if work.one_cpu or apart:
+            words = ["taskset", "--cpu-list", str(0 if work.one_cpu else cpu), *words]
         if fast and sys.executable in words:
             at = words.index(sys.executable)
             words = [*words[:at], sys.executable, "-m", "fastsock", "run", *words[at + 1 :]]
@@ -151,7 +151,7 @@ def turn(bridge: Bridge, work: Work, fast: bool, data: str) -> list[float]:
         return subprocess.Popen(words, env=variables, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
     with ExitStack() as stack:
-        running = server.start(lambda: start(work.server, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
+        running = server.start(lambda: start(work.server, 0, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
 
         def end() -> None:
             running.terminate()
@@ -163,17 +163,17 @@ def turn(bridge: Bridge, work: Work, fast: bool, data: str) -> list[float]:
         while client.start(lambda: subprocess.Popen([sys.executable, "-S", "-c", probe])).wait():
             if time.monotonic() > until:
                 raise OSError(f"{work.name}: the server does not listen")
-        asked = client.start(lambda: start(work.client, stdout=subprocess.PIPE))
+        asked = client.start(lambda: start(work.client, 1, stdout=subprocess.PIPE))
         said = asked.communicate(timeout=120)[0]
     last = said.strip().splitlines()[-1]
     return [float(last.split(",")[1].strip('"'))] if last.startswith('"') else [float(word) for word in last.split()]
 
 
-def measure(bridge: Bridge, work: Work, turns: int, data: str, tell: Callable[[str], None]) -> None:
+def measure(bridge: Bridge, work: Work, turns: int, data: str, apart: bool, tell: Callable[[str], None]) -> None:
     taken: dict[bool, list[list[float]]] = {False: [], True: []}
     for _ in range(turns):
         for fast in (False, True):
-            taken[fast].append(turn(bridge, work, fast, data))
+            taken[fast].append(turn(bridge, work, fast, data, apart))
     if work.name == "first contact":
         kernel = statistics.median(each for figures in taken[False] for each in figures)
         firsts = [statistics.median(figures[at] for figures in taken[True]) for at in range(3)]
@@ -193,6 +193,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.containers", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--turns", type=int, default=5, help="turns of each of the two (default 5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="about how long a turn takes (default 1)")
+    parser.add_argument("--apart", action="store_true", help="a CPU for each end")
     parser.add_argument("names", nargs="*", metavar="NAME", help="works whose names begin so (default: all)")
     options = parser.parse_args()
     bin = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path(shutil.which("postgres") or "/usr/bin/x").parent)
@@ -201,7 +202,7 @@ def main() -> None:
         with database(bin) as data:
             for work in programs(bridge.containers["server"].address, options.seconds, bin):
                 if not options.names or work.name.startswith(tuple(options.names)):
-                    measure(bridge, work, options.turns, data, lambda line: print(line, flush=True))
+                    measure(bridge, work, options.turns, data, options.apart, lambda line: print(line, flush=True))
     finally:
         bridge.close()
 

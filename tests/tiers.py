@@ -167,6 +167,12 @@ PARTS = {
         runs=("python", "-m", "tests.soak", "--seconds", "300"),
         seconds=310,
     ),
+    "chaos-containers": Part(
+        "the same programs, servers and clients in a container each, which are killed and stopped as well",
+        (*PRODUCT, "tests/soak/*"),
+        runs=("python", "-m", "tests.soak", "--containers", "--seconds", "300"),
+        seconds=310,
+    ),
     "chaos-in-c": Part(
         "echo programs in C, redis, nginx and curl below the library, killed, stopped and interrupted, from a seed",
         (*PRODUCT, "tests/soak/*"),
@@ -195,7 +201,7 @@ PARTS = {
         (*PRODUCT, "docs/recipes.md"),
         tests=(
             "tests/third_party/programs", "tests/project/test_recipes.py", "tests/project/test_container_recipes.py",
-            "tests/project/test_snippets.py",
+            "tests/project/test_snippets.py", "tests/mechanisms/test_containers.py",
         ),
         tools=(
             "curl", "redis-server", "memcached", "libmemcached-tools:/usr/bin/memcslap",

@@ -219,6 +219,27 @@ def test_ss_from_outside(made: Images, spaces: list[Container], folder: Path) ->
         assert (connection["path"], connection["peer"]) == ("ring", f"{spaces[0].address}:7000")
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_doctor_in_a_container(given: bool, made: Images, spaces: list[Container], folder: Path) -> None:
+    os.chown(folder, 1000, 1000)
+    program = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 7000)) as conn:
+    for _ in range(3000):
+        conn.sendall(b"x"); conn.recv(1)
+"""
+    with Two(made, spaces, folder) as two:
+        two.server()
+        setting = ["FASTSOCK_RENDEZVOUS_DIR=/meet"] if given else []
+        words = ["env", "HOME=/", *setting, *command(FASTSOCK)[:-1], "doctor", "-c", program, spaces[0].address]
+        said = ended(made.starts(spaces[1], 1000, words, {"/meet": (folder, True)}), None).stderr
+    if given:
+        assert "moved to the ring: 1 connection end" in said
+    else:
+        assert "peer on another host" in said
+        assert "rendezvous_dir" in said
+
+
 # ---- programs in C, of either C library ------------------------------------------------------------------------------
 
 

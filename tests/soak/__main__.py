@@ -61,6 +61,9 @@ def options(words: list[str]) -> argparse.Namespace:
 def main() -> int:
     chosen = options(sys.argv[1:])
     end_when_told()
+    if chosen.containers and os.geteuid() != 0:
+        print("chaos: nothing was tried: only root makes these containers")
+        return 0
     if chosen.one_cpu:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     return Driver(chosen).carry_out()
