@@ -206,9 +206,10 @@ PARTS = {
         tools=(
             "curl", "redis-server", "memcached", "libmemcached-tools:/usr/bin/memcslap",
             "postgresql:/usr/bin/pgbench", "lftp", "nginx:/usr/sbin/nginx", "haproxy:/usr/sbin/haproxy", "wget",
-            *FTP_AND_RPC,
+            "dbus:/usr/bin/dbus-daemon", "xvfb:/usr/bin/Xvfb", "x11-utils:/usr/bin/xdpyinfo",
+            "openssh-client:/usr/bin/ssh-agent", "gpg", "gpg-agent", "tmux", "mariadb-server:/usr/sbin/mariadbd", *FTP_AND_RPC,
         ),
-        seconds=400,
+        seconds=550,
     ),
     "runtimes": Part(
         "Java, Node, Erlang, Ruby, PHP, Perl and other people's servers: the same on every path, and at rest",

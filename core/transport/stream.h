@@ -51,6 +51,7 @@ struct fs_stream_kind {
                          * refuses such bytes as soon as the end reads no more, and SO_LINGER says nothing */
     int has_receive_buffer; /* SO_RCVBUF bounds what lies unread; else only the SO_SNDBUF of who has sent it */
     int truncates;      /* with MSG_TRUNC a receive throws bytes away */
+    int waits_for_nothing; /* a receive of no bytes returns 0 whatever ends its wait; else the wait's error */
 
     /* ---- the two ends. Each of these returns 0 if the kernel does not know, or `fd` is not of this kind and connected. */
     int (*identify)(int fd, struct fs_stream_identity *ends); /* sets all but `network`. -EAGAIN: no process has the other end yet */

@@ -316,6 +316,7 @@ const struct fs_stream_kind fs_tcp_stream = {
     .resets = 1,
     .has_receive_buffer = 1,
     .truncates = 1,
+    .waits_for_nothing = 1,
     .identify = identify,
     .find_network = find_network,
     .is_other_end = is_other_end,
