@@ -4,13 +4,13 @@
  * done (state.c); the descriptor itself, which its owner closes; the front end's index of connections. */
 #include "conn/open_close.h"
 
-#include "conn/event_slot.h"
 #include "conn/peer_status.h"
 #include "conn/attach.h"
 #include "conn/receive.h"
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "conn/wake.h"
+#include "conn/request.h"
 #include "process/holder_count.h"
 #include "process/fork_shared_slab.h"
 #include "process/conn_table.h"
@@ -88,8 +88,8 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
     return was_established;
 }
 
-/* How this end's stream ends by its close. A connection that the kernel has ended sends no FIN: its peer gets the kernel's error, behind the
- * bytes that came before. */
+/* How this end's stream ends by its close. A connection that the kernel has ended sends no FIN: its peer gets the kernel's error, behind
+ * the bytes that came before. */
 static uint64_t end_by_close(struct fs_connection *c, int unread) {
     return unread || (c->stream->resets && fs_has_linger_zero(fs_fd(c))) || fs_liveness(c) == FS_OVER ? FS_RESET : FS_FIN;
 }
