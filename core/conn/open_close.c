@@ -10,6 +10,7 @@
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "conn/wake.h"
+#include "os/fd_reserve.h"
 #include "conn/request.h"
 #include "process/holder_count.h"
 #include "process/fork_shared_slab.h"
@@ -130,6 +131,17 @@ void fs_conn_close(struct fs_connection *c, struct fs_counters *totals) {
     }
     fs_add_counters(totals, &c->ring.count, 1);
     if (last) fs_unregister_holder(fs_own(c));
+}
+
+int fs_close_last_fd(struct fs_connection *c, int fd) {
+    if (fs_note_ended_alone(c)) return 1;
+    /* (It is closed with the last call. Until then the program's next descriptors get the numbers that they would get on TCP.) */
+    int size, spare, from = fs_reserved_range(&size);
+    while ((spare = fs_system.fcntl(fd, F_DUPFD_CLOEXEC, from)) < 0 && from) from = 0;
+    if (spare < 0) return fs_note_ended(c);
+    fs_set_fd(c, spare);
+    if (fs_fd(c) != spare || !fs_note_closing(c)) fs_system.close(spare); /* another thread has decided otherwise meanwhile */
+    return 0;
 }
 
 void fs_forget_fd(struct fs_connection *c) {
