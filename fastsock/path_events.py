@@ -23,7 +23,7 @@ __all__ = ["Reason", "install", "path_from", "serves"]
 
 Reason = SimpleNamespace(**libc_front.REASONS)
 """Texts of the reasons why a connection is on kernel TCP, such as `Reason.FEW`. They are listed in
-core/include/fastsock_types.h."""
+core/include/fastsock_reasons.h."""
 DISABLED = "disabled by settings"
 FOREIGN = "not a fastsock socket"
 """The reason that `path_of` gives for a socket that is not served."""

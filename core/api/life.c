@@ -8,7 +8,8 @@
 #include "process/conn_table.h"
 
 /* What the public header's inline functions read. */
-#define FS_SAME(head, field, whole, same) _Static_assert(offsetof(struct head, field) == offsetof(struct whole, same), "as the header has it")
+#define FS_SAME(head, field, whole, same) \
+    _Static_assert(offsetof(struct head, field) == offsetof(struct whole, same), "as the header has it")
 FS_SAME(fs_conn_head, fd, fs_connection, fd);
 FS_SAME(fs_conn_head, own, fs_connection, own);
 FS_SAME(fs_conn_head, settled, fs_connection, settled);

@@ -22,7 +22,8 @@ void fs_set_calls(const struct fs_calls *calls) {
     FS_TAKE(read) FS_TAKE(write) FS_TAKE(recv) FS_TAKE(send) FS_TAKE(sendto) FS_TAKE(recvmsg) FS_TAKE(sendmsg) FS_TAKE(poll)
     FS_TAKE(ppoll) FS_TAKE(epoll_create1) FS_TAKE(epoll_ctl) FS_TAKE(epoll_pwait2) FS_TAKE(futex) FS_TAKE(socket) FS_TAKE(connect)
     FS_TAKE(accept4) FS_TAKE(shutdown) FS_TAKE(getsockopt) FS_TAKE(setsockopt) FS_TAKE(close) FS_TAKE(dup3) FS_TAKE(fcntl)
-    FS_TAKE(ioctl) FS_TAKE(pread) FS_TAKE(nanosleep) FS_TAKE(open) FS_TAKE(fallocate) FS_TAKE(clone) FS_TAKE(prctl) FS_TAKE(waitpid) FS_TAKE(close_range) FS_TAKE(pthread_create)
+    FS_TAKE(ioctl) FS_TAKE(pread) FS_TAKE(nanosleep) FS_TAKE(open) FS_TAKE(fallocate) FS_TAKE(clone) FS_TAKE(prctl)
+    FS_TAKE(waitpid) FS_TAKE(close_range) FS_TAKE(pthread_create)
     FS_TAKE(eventfd) FS_TAKE(memfd_create) FS_TAKE(pidfd_open)
 #undef FS_TAKE
 }

@@ -82,8 +82,8 @@ static int change_number_beside_others(struct fs_connection *c) {
     }
     if (possible && own == fs_own(c)) {
         change_number(c);
-        /* SYNC: side lock - pairs with the swap in fs_robust_trylock. Adding 0 is a read that is also a store, after the store of the number:
-         * a thread of ours that takes the lock later finds the new number, and one that took the lock before shows in the word. */
+        /* SYNC: side lock - pairs with the swap in fs_robust_trylock. Adding 0 is a read that is also a store, after the store of the
+         * number: a thread of ours that takes the lock later finds the new number, and one that took the lock before shows in the word. */
         for (int i = 0; i < 2; i++) possible &= results[i] != FS_LOCK_BUSY || fs_add_sc(&locks[i]->word, 0) == words[i];
     }
     for (int i = 1; i >= 0; i--) {

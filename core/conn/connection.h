@@ -63,7 +63,7 @@ struct fs_connection {
     fs_word32 peer_set; /* where the peer's set was found (fs_remote_set_notify) */
     unsigned char region_id[16];
     /* where the peer sends its requests, as the region says; with the host lock */
-    fs_word64 asked_here;  /* token of this process; 0: not announced. Relaxed: pollers look without the lock, and again behind each sleep */
+    fs_word64 asked_here;  /* token of this process; 0: not announced. Relaxed: pollers look without the lock, and again after each sleep */
     uint64_t asked_before; /* token that it replaced, another holder's; 0: none */
     /* calls */
     fs_word32 recv_sleepers, send_sleepers; /* sleeping threads of this process */
@@ -86,8 +86,8 @@ static inline void fs_forget_timeouts(struct fs_connection *c) {
     fs_store_relaxed(&c->send_timeout, (uint64_t)FS_NOT_ASKED);
 }
 
-/* Returns the peer's process if it is in another network namespace, NULL if it is in this one. Set before the connection attaches; another holder
- * of the peer's side may take over. */
+/* Returns the peer's process if it is in another network namespace, NULL if it is in this one. Set before the connection attaches; another
+ * holder of the peer's side may take over. */
 static inline struct fs_far_peer *fs_far_of(const struct fs_connection *c) {
     /* SYNC: far peer - pairs with fs_take_way. */
     return fs_load_acquire(&((struct fs_connection *)c)->far);

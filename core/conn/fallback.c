@@ -19,11 +19,11 @@
 #include "conn/fallback_peer.h"
 #include "conn/peer_status.h"
 #include "conn/receive.h"
-#include "conn/event_slot.h"
 #include "conn/settle.h"
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "conn/wake.h"
+#include "conn/request.h"
 #include "os/memfd.h"
 
 #ifndef MFD_CLOEXEC

@@ -1,7 +1,7 @@
 /* Support for a loop-driven connection: the loop reads the kernel's stream, and waits.
  *
- * Responsible for: where in the stream the bytes are that the loop has read; when a direction moves under a loop. Never: reads or writes the
- * descriptor, or waits for anything but a lock. */
+ * Responsible for: where in the stream the bytes are that the loop has read; when a direction moves under a loop. Never: reads or writes
+ * the descriptor, or waits for anything but a lock. */
 #include "conn/loop_io.h"
 
 #include "conn/peer_status.h"

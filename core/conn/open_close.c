@@ -4,13 +4,14 @@
  * done (state.c); the descriptor itself, which its owner closes; the front end's index of connections. */
 #include "conn/open_close.h"
 
-#include "conn/event_slot.h"
 #include "conn/peer_status.h"
 #include "conn/attach.h"
 #include "conn/receive.h"
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "conn/wake.h"
+#include "os/fd_reserve.h"
+#include "conn/request.h"
 #include "process/holder_count.h"
 #include "process/fork_shared_slab.h"
 #include "process/conn_table.h"
@@ -88,8 +89,8 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
     return was_established;
 }
 
-/* How this end's stream ends by its close. A connection that the kernel has ended sends no FIN: its peer gets the kernel's error, behind the
- * bytes that came before. */
+/* How this end's stream ends by its close. A connection that the kernel has ended sends no FIN: its peer gets the kernel's error, behind
+ * the bytes that came before. */
 static uint64_t end_by_close(struct fs_connection *c, int unread, int may_linger) {
     return unread || (may_linger && c->stream->resets && fs_has_linger_zero(fs_fd(c))) || fs_liveness(c) == FS_OVER ? FS_RESET : FS_FIN;
 }
@@ -130,6 +131,17 @@ void fs_conn_close(struct fs_connection *c, int may_linger, struct fs_counters *
     }
     fs_add_counters(totals, &c->ring.count, 1);
     if (last) fs_unregister_holder(fs_own(c));
+}
+
+int fs_close_last_fd(struct fs_connection *c, int fd) {
+    if (fs_note_ended_alone(c)) return 1;
+    /* (It is closed with the last call. Until then the program's next descriptors get the numbers that they would get on TCP.) */
+    int size, spare, from = fs_reserved_range(&size);
+    while ((spare = fs_system.fcntl(fd, F_DUPFD_CLOEXEC, from)) < 0 && from) from = 0;
+    if (spare < 0) return fs_note_ended(c);
+    fs_set_fd(c, spare);
+    if (fs_fd(c) != spare || !fs_note_closing(c)) fs_system.close(spare); /* another thread has decided otherwise meanwhile */
+    return 0;
 }
 
 void fs_forget_fd(struct fs_connection *c) {

@@ -71,7 +71,8 @@ int fs_eof_is_hidden(struct fs_connection *c) {
  * the kernel did not see them. Returns -ECONNRESET once, then 0. */
 static int64_t error_at_death(struct fs_connection *c) {
     if (fs_load_relaxed(&c->is.death_told) || fs_has_descriptor(&c->ring)) return 0;
-    int closed_unread = !c->stream->resets && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_RESET; /* of which its kernel did not see a byte */
+    /* (Of the bytes its kernel did not see one.) */
+    int closed_unread = !c->stream->resets && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_RESET;
     if (!fs_left_unread(&c->ring) && !closed_unread) return 0;
     fs_note_death_told(c);
     return -ECONNRESET;
@@ -120,7 +121,8 @@ static int may_have_drawn(struct fs_connection *c) {
 }
 
 /* Behind the peer's FIN a receive returns 0 whatever comes, on kernel TCP too. So an error shows that the connection was over before the
- * kernel had that FIN. A reset that this side has drawn says nothing: the peer had ended its stream, and its own close was still to come. */
+ * kernel had that FIN. A reset that this side has drawn says nothing: the peer had ended its stream, and its own close was still to
+ * come. */
 static int64_t error_before_fin(struct fs_connection *c, int error) {
     if (error == EAGAIN || error == EINTR) return 0;
     if ((error == ECONNRESET || error == EPIPE) && may_have_drawn(c)) return 0;

@@ -11,7 +11,8 @@
 #include "conn/side_lock.h"
 #include "conn/wake.h"
 
-#define PROBE_INTERVAL ((int64_t)400000000) /* ns between questions for a peer of which no event tells, as its process is not the one watched */
+/* ns between questions for a peer whose end is no event, as its process is not the one that is watched */
+#define PROBE_INTERVAL ((int64_t)400000000)
 
 /* Returns true if a receive of one byte would return. Takes nothing: an error is reported once, and is left for the program. */
 static int would_receive(struct fs_connection *c, int final) {

@@ -20,17 +20,18 @@ static inline int fs_pollout_is_ours(const struct fs_connection *c) {
 /* Returns true if a send would find room then, or an error. Takes the send lock. */
 int fs_send_ready(struct fs_connection *c);
 
-/* A peer that has ended its stream may have ended since, with bytes of ours unread: they lay in the ring, so its kernel drew no reset, and says
- * nothing new. Asks for its socket, once in a millisecond at most. Returns true if the peer was found to be gone just now: the kernel of this
- * side knows of it then. Takes the send lock in that state only. */
+/* A peer that has ended its stream may have ended since, with bytes of ours unread: they lay in the ring, so its kernel drew no reset, and
+ * says nothing new. Asks for its socket, once in a millisecond at most. Returns true if the peer was found to be gone just now: the kernel
+ * of this side knows of it then. Takes the send lock in that state only. */
 int fs_look_for_death(struct fs_connection *c);
 
 /* Called before the owner of an event set sleeps: it will be woken for bytes to receive, for credits, or for both. Takes the locks that it
- * needs. Returns 1 if something is there already, or if a stopped process holds a lock. (fs_disarm_receiver says that the owner is awake.) */
+ * needs. Returns 1 if something is there already, or if a stopped process holds a lock. (fs_disarm_receiver says that the owner is
+ * awake.) */
 int fs_arm_for_set(struct fs_connection *c, int receives, int sends);
 
-/* For an event set that waits for room, if the peer's end may be hidden (fs_eof_is_hidden): the end of its process is a hint for the set. Asks
- * for its socket, but not at each call. Returns true if the peer is gone. */
+/* For an event set that waits for room, if the peer's end may be hidden (fs_eof_is_hidden): the end of its process is a hint for the set.
+ * Asks for its socket, but not at each call. Returns true if the peer is gone. */
 int fs_probe_for_set(struct fs_connection *c);
 
 /* Returns true if fs_recv_ready or fs_send_ready should be called again. Takes no lock. `events`: FS_RECEIVE, FS_SEND. */

@@ -193,7 +193,8 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
             if (got < 0) return -EAGAIN;
             /* With a FIN in the ring the peer has ended its stream, and is alive. */
             if (got == 0) return !fs_load_sc(&c->ring.rx->fin) ? fs_recv_at_end(c) : 0;
-            queued = (int)FS_MIN(got, (int64_t)INT32_MAX); /* they came just now, or behind an urgent byte, where the kernel does not count */
+            /* They came just now, or after an urgent byte, where the kernel does not count. */
+            queued = (int)FS_MIN(got, (int64_t)INT32_MAX);
             if (!switch_at) left = (uint64_t)queued;
         }
         got = fs_system.recv(fs_fd(c), into, FS_MIN(room, FS_MIN((uint64_t)queued, left)), flags | MSG_DONTWAIT);

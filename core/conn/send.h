@@ -5,7 +5,8 @@
 #include "conn/wake.h"
 
 /* The program has set SO_RCVBUF or SO_SNDBUF: the ring keeps to these limits, bytes as the kernel reports them; 0: none. Takes both
- * locks, also for a connection without a region: either fs_attach finds the limits, or this function finds the region. Returns 0, or -EINTR as fs_conn_shutdown. */
+ * locks, also for a connection without a region: either fs_attach finds the limits, or this function finds the region. Returns 0, or -EINTR
+ * as fs_conn_shutdown. */
 int fs_set_buffer_limits(struct fs_connection *c, uint32_t receive, uint32_t send);
 
 /* As fs_check_peer_lost, for a peer whose end is hidden (fs_eof_is_hidden): asks for its socket. If nobody can say, this side goes back to

@@ -13,7 +13,8 @@
  * One word holds all of it, and each change is one atomic step. So whatever threads do at once, a call that is inside finds the
  * connection's memory there, one caller closes the connection, and one caller frees the memory. */
 
-enum fs_life { /* bits of `is.life`, beside FS_ENDED and FS_CLOSING; the rest is the number of calls inside, of all threads of this process */
+/* Bits of `is.life`, beside FS_ENDED and FS_CLOSING. The rest is the number of calls inside, of all threads of this process. */
+enum fs_life {
     FS_PINNED = 1 << 28, /* by a loop's transport, which reads the region outside of calls */
     FS_CALLS = FS_PINNED - 1,
 };
@@ -123,7 +124,8 @@ static inline int fs_is_unannounced(const struct fs_connection *c) {
     return c->is.own_inherited && !fs_load_relaxed(&c->asked_here);
 }
 
-/* Returns true if no step of the path is due: one may start this process's control thread after a fork, or have the peer ask this process. */
+/* Returns true if no step of the path is due: one may start this process's control thread after a fork, or have the peer ask this
+ * process. */
 static inline int fs_is_settled(const struct fs_connection *c) { return fs_load_own32(&c->settled) != 0; }
 
 /* Returns true if hints for event sets of this process may go to another one. */

@@ -266,8 +266,8 @@ static int sleep_for_credit(struct fs_connection *c, struct fs_sender *sender, s
         }
         if (!watched) limit_sleep(s, UNWATCHED_INTERVAL);
         if (half_closed) limit_sleep(s, PROBE_INTERVAL);
-        /* The peer's end is no event of the kernel connection. That of its process is one, but not if it goes on as another program, or if a
-         * child of it has the connection. */
+        /* The peer's end is no event of the kernel connection. That of its process is one, but not if it goes on as another program, or if
+         * a child of it has the connection. */
         if (!s->ready && half_closed) fs_watch_process(&c->watch, c->peer_process);
     }
     fs_unlock_send(sender);

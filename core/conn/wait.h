@@ -7,7 +7,8 @@
 /* Returns the spin statistics. A connection on the ring has its own; those on the kernel, which may be short, share one. */
 struct fs_spin_stats *fs_spin_stats_of(struct fs_connection *c);
 
-int64_t fs_wait_budget(struct fs_connection *c, int64_t now);                  /* nanoseconds that this wait may spin: on the kernel's stream only if the peer is on this host, and no processor is waited for */
+/* Nanoseconds that this wait may spin: on the kernel's stream only if the peer is on this host, and no processor is waited for. */
+int64_t fs_wait_budget(struct fs_connection *c, int64_t now);
 void fs_note_wait(struct fs_connection *c, int64_t began, int spun, int paid); /* updates the spin statistics */
 
 /* Returns true if the peer is known to be on this host: both ends have one address, or the peer's is a loopback address. The first wait

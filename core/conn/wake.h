@@ -14,8 +14,9 @@ void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver
  * kernel. Once is enough: a second byte might come behind the RST, and take the error that is the program's. */
 void fs_draw_reset(struct fs_connection *c, struct fs_sender *sender);
 
-/* Returns true if that RST is still to come: the peer has closed in the ring with bytes of this side unread, and its process is on its way to
- * the kernel's close. Draws it. Until it is there, the connection is as on kernel TCP before the close: without room, and without an error. */
+/* Returns true if that RST is still to come: the peer has closed in the ring with bytes of this side unread, and its process is on its way
+ * to the kernel's close. Draws it. Until it is there, the connection is as on kernel TCP before the close: without room, and without an
+ * error. */
 int fs_awaits_reset(struct fs_connection *c, struct fs_sender *sender);
 
 /* Wakes and counts sleepers of the peer: `who` has bits of enum fs_wake, or none. Needs no lock. */

@@ -15,6 +15,7 @@
 #include "conn/wake.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
+#include "conn/request.h"
 
 enum { BURST = 2,   /* datagrams at once that may have filled the queue (net.unix.max_dgram_qlen): a request may have found no room */
        FLOOD = 64 }; /* datagrams without a pause: requests may find no room meanwhile */

@@ -11,6 +11,7 @@
 #include "control/control_requests.h"
 #include "control/control_state.h"
 #include "control/background_thread.h"
+#include "conn/request.h"
 #include "conn/event_slot.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"

@@ -10,6 +10,7 @@
 #include "control/control_requests.h"
 #include "control/control_state.h"
 #include "control/trust.h"
+#include "conn/request.h"
 
 #define OFFER_NS ((int64_t)10000000) /* between the first two offers of a page; doubled each time */
 

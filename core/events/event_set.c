@@ -52,8 +52,8 @@ static int take_hints(struct fs_event_page *page, uint32_t *places, int room) {
     return count;
 }
 
-/* Maps the page for this side's own processes, in the place of the last set's, if there is one. (That page may be a forked child's too, which
- * would say there that it has woken the set, by an eventfd that the set has no more.) Returns NULL without memory. */
+/* Maps the page for this side's own processes, in the place of the last set's, if there is one. (That page may be a forked child's too,
+ * which would say there that it has woken the set, by an eventfd that the set has no more.) Returns NULL without memory. */
 static struct fs_event_page *map_home(struct fs_event_page *last) {
     void *memory = fs_system.mmap(last, FS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | (last ? MAP_FIXED : 0), -1, 0);
     return memory == MAP_FAILED ? NULL : memory;

@@ -44,8 +44,9 @@ struct fs_tcp_watch {
 /* Returns true if these events are watched, by a thread that wakes the sleepers if it stops. */
 int fs_is_watched(const struct fs_tcp_watch *w, uint32_t events);
 
-/* Watches the connection's descriptor `fd`; `slot` names its place in an event set, if it has one. Returns 0 if there is no watcher or it is
- * full. A sleeper counts itself before it calls either function, and reads `told` afterwards: only futexes with counted sleepers are woken. */
+/* Watches the connection's descriptor `fd`; `slot` names its place in an event set, if it has one. Returns 0 if there is no watcher or it
+ * is full. A sleeper counts itself before it calls either function, and reads `told` afterwards: only futexes with counted sleepers are
+ * woken. */
 int fs_watch_add(struct fs_tcp_watch *w, int fd, uint32_t events, struct fs_sleepers receivers, struct fs_sleepers senders,
                  fs_word64 *slot);
 

@@ -117,8 +117,8 @@ void fs_spin_note_cpu(struct fs_spin_stats *stats, int lost) {
 void fs_spin_stats_update(struct fs_spin_stats *stats, struct fs_counters *count, int64_t began, int polled, int paid) {
     uint32_t score = fs_load_relaxed(&stats->score);
     if (polled && fs_load_relaxed(&stats->lost) > FS_LOST_MOST) {
-        /* Others need this CPU again and again while it polls: libzmq's thread for its sockets takes it from the threads that answer. What it
-         * finds would have come as soon without, and has cost them the time. */
+        /* Others need this CPU again and again while it polls: libzmq's thread for its sockets takes it from the threads that answer. What
+         * it finds would have come as soon without, and has cost them the time. */
         fs_store_relaxed(&stats->lost, FS_LOST_MOST / 2);
         fs_count(&count->polls_unpaid, 1);
         back_off(stats);

@@ -23,7 +23,8 @@ enum {
 extern int64_t fs_spin_ns;            /* longest spin before a sleep, ns; 0: never spin */
 extern struct fs_spin_stats fs_kernel_spin_stats; /* shared by all connections on kernel TCP */
 
-/* 1 + the CPU of the peer with which this thread exchanged bytes last; 0: unknown. A thread that waits for several connections most likely waits
+/* 1 + the CPU of the peer with which this thread exchanged bytes last; 0: unknown. A thread that waits for several connections most likely
+ *   waits
  * for that peer: a proxy for the server that it has asked, and not for the client that has asked it. */
 extern __thread uint32_t fs_last_peer_cpu FS_TLS_MODEL;
 
@@ -47,8 +48,8 @@ int fs_shares_cpu(uint32_t peer_processor);
 /* Counts the host's CPUs: when the process begins, since the C library takes much of the stack for it. */
 void fs_count_processors(void);
 
-/* Yields to a peer on this CPU, at about `now`. Returns false without a yield if an earlier one took long: then a busy program has the CPU for a
- * whole slice, and not the peer. The caller sleeps instead, since the scheduler runs who is woken before a busy program. */
+/* Yields to a peer on this CPU, at about `now`. Returns false without a yield if an earlier one took long: then a busy program has the CPU
+ * for a whole slice, and not the peer. The caller sleeps instead, since the scheduler runs who is woken before a busy program. */
 int fs_yield_to_peer(int64_t now);
 
 /* A spin for several connections is over, within which another thread had this CPU (FS_LOST_CPU), or not. */

@@ -4,6 +4,7 @@
  * have one and agree. The calls below are the same on both paths. This is all that a front end includes; it includes the parts:
  *
  *     fastsock_types.h   values and structures; what is answered without a call
+ *     fastsock_reasons.h why a connection is on kernel TCP
  *     fastsock_poll.h    epoll, poll and select
  *     fastsock_fork.h    forks, execve(2), the control thread
  *

@@ -10,9 +10,9 @@
  *     fs_poller_close_number(it, fd, 1);                      before close(2) of the socket's last number
  *     fs_poller_end(p);                                       before close(2) of the instance's last number
  *
- * `polls` of struct fs_front_end is set. Pollers have no use for the host lock, but locks of their own: no signal handler may call a function
- * of this file but fs_is_poller_data. A handler that uses connections is put off while its thread is in such a function, but for the time
- * between `before_sleep` and `after_sleep` of struct fs_front_end. Arrays and sets are used during the call only. */
+ * `polls` of struct fs_front_end is set. Pollers have no use for the host lock, but locks of their own: no signal handler may call a
+ * function of this file but fs_is_poller_data. A handler that uses connections is put off while its thread is in such a function, but for
+ * the time between `before_sleep` and `after_sleep` of struct fs_front_end. Arrays and sets are used during the call only. */
 #ifndef FASTSOCK_POLL_H
 #define FASTSOCK_POLL_H
 

@@ -13,6 +13,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include "fastsock_reasons.h"
+
 #ifdef __cplusplus
 typedef uint32_t fs_word32;
 typedef uint64_t fs_word64;
@@ -58,35 +60,6 @@ struct fs_counters {
     FS_COUNTERS(FS_COUNTER)
 #undef FS_COUNTER
 };
-
-/* Why a connection is on kernel TCP: the only list of the reasons and their texts. Processes exchange the numbers (connection table,
- * introspection), so new reasons go last. X(name, text for people) */
-#define FS_REASON_TABLE(X) \
-    X(NONE, "") /* on the ring, or nothing decided yet */ \
-    X(FEW, "too few operations") \
-    X(SEEKING, "looking for the peer") /* the search for the peer is going on */ \
-    X(EXCLUDED, "address or port excluded") /* by the settings */ \
-    X(REMOTE, "peer on another host") \
-    X(PEER, "peer does not use fastsock") \
-    X(UNTRUSTED, "peer belongs to another user") \
-    X(NAME, "name taken by another process") \
-    X(REFUSED, "peer refused") \
-    X(OPTION, "unsupported socket option") /* asks for what only the kernel's stream can do */ \
-    X(DETACHED, "descriptor detached") /* it was given away */ \
-    X(BACK, "returned to kernel TCP, or nothing sent yet") \
-    X(FORKED, "shared with another process") /* another process holds it too */ \
-    X(MEMORY_CAP, "memory cap reached") /* no room for another region */ \
-    X(RESOURCES, "out of memory or descriptors") \
-    X(ENDING, "ended before it could move") \
-    X(VIOLATION, "protocol violation") /* by the peer */ \
-    X(VERSION, "peer speaks another version of the protocol") \
-    X(UNPAID, "sessions too short to pay") /* too few operations for a service where moves did not pay */ \
-    X(ABSENT, "peer not found in the rendezvous folder") /* of another network namespace, or of another host */ \
-    X(UNPROVEN, "peer's address not proven") /* by UDP */
-
-#define FS_REASON_NUMBER(name, text) FS_REASON_##name,
-enum fs_reason { FS_REASON_TABLE(FS_REASON_NUMBER) FS_REASONS };
-#undef FS_REASON_NUMBER
 
 /* Functions that the core calls instead of the C library's of the same names. NULL: the C library's. */
 struct fs_calls {

@@ -1,5 +1,5 @@
-/* The only file of the core that uses atomics (the front end: interpose/atomics.h). Everything that crosses a thread or a process goes through
- * these names, so each memory order is a deliberate choice.
+/* The only file of the core that uses atomics (the front end: interpose/atomics.h). Everything that crosses a thread or a process goes
+ * through these names, so each memory order is a deliberate choice.
  *
  *   fs_load_acquire / fs_store_release   publish and observe: writes before the store are visible after the load that read it. Each use
  *                                        carries a `SYNC:` label, which stands at both ends.

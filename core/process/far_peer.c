@@ -52,7 +52,8 @@ int fs_hand_way(int control, int way) {
     return fs_system.sendmsg(control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* (With a unix socket goes what lies in it unread, which may be descriptors whose close blocks. After the shutdown nothing comes any more.) */
+/* (With a unix socket goes what lies in it unread, which may be descriptors whose close blocks. After the shutdown nothing comes any
+ * more.) */
 int fs_is_way(int fd) {
     int family = 0, type = 0;
     char unread;

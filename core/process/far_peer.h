@@ -1,8 +1,8 @@
 /* Processes in other network namespaces at the other ends of connections, and the way to their control sockets.
  *
- * No name leads there: an abstract one is of one namespace, and whoever may write to the folder could replace one in it. So each side hands the
- * other a datagram socket that is connected to its own control socket, over the unix connection on which both have proven what they are. That
- * is the way. What comes by it comes to the control socket as all else does.
+ * No name leads there: an abstract one is of one namespace, and whoever may write to the folder could replace one in it. So each side hands
+ * the other a datagram socket that is connected to its own control socket, over the unix connection on which both have proven what they
+ * are. That is the way. What comes by it comes to the control socket as all else does.
  *
  * Needs the host lock, where nothing else is said. */
 #ifndef FASTSOCK_FAR_PEER_H
@@ -14,8 +14,8 @@
 
 #include "os/atomics.h"
 
-/* One of them. It stays as it is until the connection is released. Afterwards another one may lie in its memory, which is never given back: who
- * looks later compares the key. */
+/* One of them. It stays as it is until the connection is released. Afterwards another one may lie in its memory, which is never given back:
+ * who looks later compares the key. */
 struct fs_far_peer {
     uint64_t key;   /* of the process, in this one: even, where tokens are odd. Of one that has taken over: of the connection */
     fs_word32 way;  /* the descriptor */
@@ -26,8 +26,8 @@ struct fs_far_peer {
     struct fs_far_peer *next;
 };
 
-/* Returns a number of the process at the other end of a connected unix socket that no other process has had since the system began: even, and
- * larger than a process id. 0: the kernel has none (before Linux 6.9). Any thread. */
+/* Returns a number of the process at the other end of a connected unix socket that no other process has had since the system began: even,
+ * and larger than a process id. 0: the kernel has none (before Linux 6.9). Any thread. */
 uint64_t fs_process_key(int fd);
 
 /* Makes a way to the control socket of this process. Returns it, or -errno. Any thread. */
@@ -39,16 +39,16 @@ int fs_hand_way(int control, int way);
 /* Returns true if a descriptor that came is a way, and closing it cannot block. Any thread. */
 int fs_is_way(int fd);
 
-/* Returns the peer with this key (0: one that nobody else has), with one more user, and takes over the way that it has sent (-1: none), which
- * is closed if there is one already. NULL: no way, no memory or no descriptor. */
+/* Returns the peer with this key (0: one that nobody else has), with one more user, and takes over the way that it has sent (-1: none),
+ * which is closed if there is one already. NULL: no way, no memory or no descriptor. */
 struct fs_far_peer *fs_far_peer_join(uint64_t key, int way);
 
 /* One user less. With the last one the way is closed: as a socket of the peer's it keeps the peer's network namespace, with its addresses, also
  * when all processes there have ended. */
 void fs_far_peer_leave(struct fs_far_peer *peer);
 
-/* Another holder of the peer's side takes over: takes its way, and makes it the connection's. Returns 0, and the way is closed, if there were too
- * many already, or without memory. For the control thread, without the host lock. */
+/* Another holder of the peer's side takes over: takes its way, and makes it the connection's. Returns 0, and the way is closed, if there
+ * were too many already, or without memory. For the control thread, without the host lock. */
 int fs_take_way(fs_atomic_ptr(struct fs_far_peer) *far, int way);
 
 /* The connection is released: gives back what fs_take_way has made. */

@@ -1,11 +1,11 @@
 /* Members of pollers: how a descriptor becomes one, changes over between the kernel and the ring, and goes; and how a poller ends.
  *
- * Responsible for: what epoll_ctl(2), a move, a fallback, a close and a fork make of members. Never: looks at a connection's bytes, or waits
- * (epoll_wait.c). */
+ * Responsible for: what epoll_ctl(2), a move, a fallback, a close and a fork make of members. Never: looks at a connection's bytes, or
+ * waits (epoll_wait.c). */
 #include "conn/state.h"
 #include "ready/inherited.h"
 #include "ready/scan.h"
-#include "ready/shared_set.h"
+#include "ready/common_set.h"
 
 /* ---- epoll_ctl -------------------------------------------------------------------------------------------------------------- */
 
@@ -185,10 +185,10 @@ void fs_poller_sent_part(struct fs_pollable *it) {
     pthread_mutex_unlock(&it->lock);
 }
 
-/* The number is about to be closed, the last one of its socket here. If another process may have the socket, its registration stays with the
- * program's own data: the kernel goes on telling of it, here and in a process that has inherited the instance, as it would without us. (A
- * parked member tells of changes alone, and a single shot that was told tells of nothing: they stay as they are. And the close takes a socket
- * that nobody else has out of the instance.) */
+/* The number is about to be closed, the last one of its socket here. If another process may have the socket, its registration stays with
+ * the program's own data: the kernel goes on telling of it, here and in a process that has inherited the instance, as it would without us.
+ * (A parked member tells of changes alone, and a single shot that was told tells of nothing: they stay as they are. And the close takes a
+ * socket that nobody else has out of the instance.) */
 static void hand_over(struct fs_member *m, struct fs_connection *c) {
     struct epoll_event event = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->data};
     if (m->parked || !m->enabled || (c && !fs_is_shared(c)) || fs_is_handed_over(m)) return;
@@ -265,14 +265,14 @@ void fs_poller_after_fork(struct fs_poller *p) {
     p->sleepers = p->waiters = 0;
     p->common = p->busy = 0;
     p->set = NULL;
-    p->reseats = fs_load_relaxed(&p->parked) != 0;
+    p->needs_slots = fs_load_relaxed(&p->parked) != 0;
     fs_note_single_events(p);
     fs_forget_common();
     for (uint32_t i = 1; i < p->used; i++) {
         struct fs_member *m = p->slots[i];
         if (!m->in_use || !m->it) continue;
         fs_pollable_after_fork(m->it);
-        m->seated = FS_NO_SLOT;
+        m->slot_in = FS_NO_SLOT;
         fs_member_note_unreported(m, m->it->attached);
     }
 }
@@ -298,8 +298,8 @@ void fs_members_each(struct fs_poller *p, void (*what)(struct fs_member *)) {
     fs_unlock_poller(p);
 }
 
-/* If threads wait there, the poller goes on as a thread's: they still have the instance, as in the kernel, and are told of what comes, but its number
- * is another file's. True: they do. */
+/* If threads wait there, the poller goes on as a thread's: they still have the instance, as in the kernel, and are told of what comes, but
+ * its number is another file's. True: they do. */
 static int leave_to_waiters(struct fs_poller *p) {
     fs_lock_poller(p);
     int waited_on = p->waiters > 0;
@@ -321,8 +321,8 @@ void fs_leave_wait(struct fs_poller *p) {
 
 enum { KEPT = 32 }; /* pollers that have ended */
 
-/* A thread that is about to wait has found the poller, and may lock it only now: it finds one without members, and the kernel says of the number
- * what it means by then. So the memory of the last ones stays. */
+/* A thread that is about to wait has found the poller, and may lock it only now: it finds one without members, and the kernel says of the
+ * number what it means by then. So the memory of the last ones stays. */
 static void keep_a_while(struct fs_poller *p) {
     static fs_atomic_ptr(struct fs_poller) kept[KEPT];
     static fs_word32 count;

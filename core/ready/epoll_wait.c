@@ -1,13 +1,14 @@
 /* How a thread waits on a poller: looks, polling for the budget, and a sleep in the program's own epoll instance.
  *
- * No wakeup is lost. Before a thread sleeps each member on the ring was armed, and looked at behind that; the event set says that it sleeps, and
- * is looked at for hints behind that (events/event_set.h). What the kernel tells of is a member of the instance in which it sleeps. Several threads
- * may sleep. Who posts tells the set once, which wakes one of them; that one says again that the set sleeps if others do.
+ * No wakeup is lost. Before a thread sleeps each member on the ring was armed, and looked at behind that; the event set says that it
+ * sleeps, and is looked at for hints behind that (events/event_set.h). What the kernel tells of is a member of the instance in which it
+ * sleeps. Several threads may sleep. Who posts tells the set once, which wakes one of them; that one says again that the set sleeps if
+ * others do.
  *
  * Responsible for: when a thread looks, polls and sleeps. Never: what it is told (scan.c). */
 #include "ready/inherited.h"
 #include "ready/member_spin.h"
-#include "ready/shared_set.h"
+#include "ready/common_set.h"
 #include "ready/scan.h"
 
 /* One wait. */
@@ -84,9 +85,9 @@ static int sleep_in_kernel(struct wait *w) {
     int64_t rest = w->deadline < 0 ? -1 : FS_MAX(w->deadline - w->now, 0), cap = -1;
     fs_spun_in_vain(&w->spun);
     if (p->set) {
-        if (p->hot) fs_members_check(p, &w->told, FS_TELL_SLEEP);
+        if (p->listed) fs_members_check(p, &w->told, FS_TELL_SLEEP);
         if (w->told.count) return 0;
-        if (fs_prepare_sleep(p->set) || p->hot) {
+        if (fs_prepare_sleep(p->set) || p->listed) {
             if (!w->uncertain++) return 0;
             cap = FS_UNCERTAIN;
         }
@@ -100,7 +101,7 @@ static int sleep_in_kernel(struct wait *w) {
     if (failed || w->told.count) return failed;
     w->uncertain = 0;
     if (w->now - slept > FS_UNCERTAIN) w->vain = 0;
-    if (p->hot || (p->set && fs_has_hints(p->set))) {
+    if (p->listed || (p->set && fs_has_hints(p->set))) {
         fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, 0);
         w->polled = 0; /* (the sleep has found what the next look tells of: it is not counted once more, as found by polling) */
     } else if (rest && ++w->vain > FS_VAIN) {
@@ -135,7 +136,7 @@ static int wait_for_events(struct wait *w, int64_t timeout) {
             fs_lock_poller(p);
         }
         fs_take_poller_hints(p);
-        if (p->hot) fs_members_check(p, &w->told, FS_TELL);
+        if (p->listed) fs_members_check(p, &w->told, FS_TELL);
         if (w->told.count) {
             if (w->polled) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, 1, 1);
             if (!w->polled) w->now = fs_now();
@@ -171,11 +172,11 @@ int fs_poller_wait(struct fs_poller *p, int epoll, struct epoll_event *events, i
     if (max <= 0) return -EINVAL;
     if (fs_load_relaxed(&p->single)) fs_leave_single_events(p);
     fs_lock_poller(p);
-    while (p->reseats) { /* (of two threads that come at once each sees to the slots, so none waits before they are there) */
+    while (p->needs_slots) { /* (of two threads that come at once each sees to the slots, so none waits before they are there) */
         fs_unlock_poller(p);
         fs_members_each(p, NULL);
         fs_lock_poller(p);
-        p->reseats = 0;
+        p->needs_slots = 0;
     }
     p->waiters++;
     w.told.wait = ++p->waits;

@@ -1,19 +1,19 @@
 /* Epoll instances that a fork has shared.
  *
- * To the kernel it is one instance: whoever adds, changes or takes out a descriptor, or is told of an edge or of a single shot, does so for all
- * processes that have it. But each process has a table of members of its own. So such an event has to go through the kernel, as soon as two
- * processes have the connection too:
+ * To the kernel it is one instance: whoever adds, changes or takes out a descriptor, or is told of an edge or of a single shot, does so for
+ * all processes that have it. But each process has a table of members of its own. So such an event has to go through the kernel, as soon as
+ * two processes have the connection too:
  *
- *   - Who changes a registration, or makes one, takes the connection off the ring first, and *hands over* its registrations: they are in the
- *     kernel as the program has made them. Who takes one out hands it over without that.
- *   - A process that waits, and has inherited a member that is told once (EPOLLET, EPOLLONESHOT), does so if another process has waited before.
- *     Until then the tables agree, and one process alone uses the instance.
+ *   - Who changes a registration, or makes one, takes the connection off the ring first, and *hands over* its registrations: they are in
+ *     the kernel as the program has made them. Who takes one out hands it over without that.
+ *   - A process that waits, and has inherited a member that is told once (EPOLLET, EPOLLONESHOT), does so if another process has waited
+ *     before. Until then the tables agree, and one process alone uses the instance.
  *
- * A bit in the connection's side, which all its holders share, says that this was done: one bit for each instance, its *family*. Others drop their
- * members when they see the bit. A connection that one process alone has is served as ever.
+ * A bit in the connection's side, which all its holders share, says that this was done: one bit for each instance, its *family*. Others
+ * drop their members when they see the bit. A connection that one process alone has is served as ever.
  *
- * Responsible for: that processes which share an instance and a connection are told as by the kernel. Never: takes a connection off the ring
- * (the front end does). */
+ * Responsible for: that processes which share an instance and a connection are told as by the kernel. Never: takes a connection off the
+ * ring (the front end does). */
 #include "ready/inherited.h"
 
 void fs_poller_share(struct fs_poller *p, uint64_t family) { fs_store_relaxed(&p->family, family); }

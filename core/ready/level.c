@@ -8,8 +8,8 @@
 #include "conn/fallback.h"
 #include "conn/receive.h"
 
-/* poll's names are epoll's, but for the types. A kernel that resets a connection stores the error first and the end behind it, and wakes who sleeps
- * behind both. The ring may have told of the end before: who looks between the two asks once more. */
+/* poll's names are epoll's, but for the types. A kernel that resets a connection stores the error first and the end behind it, and wakes
+ * who sleeps behind both. The ring may have told of the end before: who looks between the two asks once more. */
 static uint32_t ask_kernel(struct fs_connection *c) {
     uint32_t found = 0;
     for (int asked = 0; asked < 2 && (!asked || (found & (EPOLLERR | EPOLLHUP)) == EPOLLERR); asked++)
@@ -23,7 +23,8 @@ static int stream_ends(struct fs_connection *c) {
     return (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_FIN && fs_kernel_part_came(c);
 }
 
-/* A peer that was killed with bytes of ours unread: they lay in the ring, where its kernel did not see them, which would have reset the connection. */
+/* A peer that was killed with bytes of ours unread: they lay in the ring, where its kernel did not see them, which would have reset the
+ * connection. */
 static int died_unread(struct fs_connection *c) { return fs_peer_is_lost(c) && !fs_load_sc(&c->ring.rx->fin) && fs_left_unread(&c->ring); }
 
 void fs_level_read(struct fs_level *l) {
@@ -57,25 +58,6 @@ void fs_level_read(struct fs_level *l) {
     l->found |= kernel & (l->wanted | EPOLLHUP | EPOLLERR) & ~(uint32_t)(FS_IN | FS_OUT_ROOM);
     /* (What of the kernel's part is there stays until the program reads it.) */
     l->asks = !attached || kernel & (FS_ENDINGS | EPOLLPRI) || (kernel & EPOLLIN && !fs_receives_on_ring(c));
-}
-
-/* (What is read meanwhile moves the mark on, and is no arrival. An open descriptor grows with what is combined.) */
-int fs_advance_mark(struct fs_connection *c, struct fs_mark *mark) {
-    struct fs_mark now = {.number = mark->number};
-    if (!fs_is_attached(c)) return 0;
-    uint32_t consumed = fs_load_relaxed(&fs_own(c)->receiver.consumed);
-    if ((int32_t)(consumed - now.number) > 0) now.number = consumed;
-    for (uint32_t left = c->ring.window; left; left--) {
-        uint64_t commit = fs_load_sc(&fs_descriptor_at(&c->ring, c->ring.rx, now.number)->commit);
-        if (FS_COMMIT_SEQ(commit) != now.number + 1) break;
-        now.number++;
-    }
-    if (now.number != consumed) now.length = FS_COMMIT_LEN(fs_load_sc(&fs_descriptor_at(&c->ring, c->ring.rx, now.number - 1)->commit));
-    uint64_t fin = fs_load_sc(&c->ring.rx->fin);
-    now.fin = (fin & FS_FIN_KIND) == FS_RESET ? 0 : fin; /* (the kernel's RST is the event) */
-    int more = now.number != mark->number || now.fin != mark->fin || (now.length && mark->length && now.length != mark->length);
-    *mark = now;
-    return more;
 }
 
 int fs_level_arm(struct fs_level *l, int *late) {

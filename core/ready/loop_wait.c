@@ -60,7 +60,7 @@ void fs_loop_drop(struct fs_member *m) {
 int fs_loop_look(struct fs_poller *p, struct epoll_event *events, int max, int64_t now) {
     struct fs_told told = {.events = events, .max = max, .wait = ++p->waits, .now = now};
     fs_take_poller_hints(p);
-    if (p->hot) fs_members_check(p, &told, FS_TELL);
+    if (p->listed) fs_members_check(p, &told, FS_TELL);
     return told.count;
 }
 
@@ -99,15 +99,15 @@ int fs_loop_spin(struct fs_poller *p, int64_t until) { return fs_members_spin(p,
 
 int fs_loop_arm(struct fs_poller *p) {
     struct fs_told nothing = {0};
-    if (p->hot) fs_members_check(p, &nothing, FS_ARM);
-    return p->hot != 0;
+    if (p->listed) fs_members_check(p, &nothing, FS_ARM);
+    return p->listed != 0;
 }
 
 int fs_loop_sleep(struct fs_poller *p) {
     for (int tries = 0; tries < 2; tries++) {
         if (!fs_prepare_sleep(p->set)) return 0;
         fs_take_poller_hints(p);
-        if (p->hot) break;
+        if (p->listed) break;
     }
     return 1; /* (also if hints of no member keep coming: the loop does its other work in between) */
 }
@@ -118,10 +118,10 @@ void fs_loop_awake(struct fs_poller *p) {
 }
 
 void fs_loop_wake(struct fs_poller *p) {
-    int slept = !p->hot && p->quiet_since;
+    int slept = !p->listed && p->quiet_since;
     fs_set_awake(p->set);
     fs_event_set_drain(p->set);
     fs_take_poller_hints(p);
-    if (slept && p->hot) fs_spin_stats_update(&p->stats, &fs_poller_totals, p->quiet_since, p->budget > 0, 0);
+    if (slept && p->listed) fs_spin_stats_update(&p->stats, &fs_poller_totals, p->quiet_since, p->budget > 0, 0);
     p->quiet_since = 0;
 }

@@ -1,8 +1,8 @@
 /* How an event loop waits: its members are the connections that transports of the loop drive.
  *
- * The loop polls while it works, and sleeps in its own selector, beside the epoll of the poller's event set. The loop's own transport has the
- * kernel connection, so nothing here asks the kernel. Nobody but the loop's thread knows the poller, and the pollable of each member: so no lock
- * is taken, and all of this may be called with Python's. */
+ * The loop polls while it works, and sleeps in its own selector, beside the epoll of the poller's event set. The loop's own transport has
+ * the kernel connection, so nothing here asks the kernel. Nobody but the loop's thread knows the poller, and the pollable of each member:
+ * so no lock is taken, and all of this may be called with Python's. */
 #ifndef FASTSOCK_LOOP_WAIT_H
 #define FASTSOCK_LOOP_WAIT_H
 
@@ -23,22 +23,23 @@ void fs_loop_enter(struct fs_member *m);
 /* Ends the member, whose connection is about to end or has not attached. */
 void fs_loop_drop(struct fs_member *m);
 
-/* What is wanted of it from now on: FS_IN, FS_OUT_ROOM. `ended`: the kernel's stream from the peer has, so no more comes than is in the ring. */
+/* What is wanted of it from now on: FS_IN, FS_OUT_ROOM. `ended`: the kernel's stream from the peer has, so no more comes than is in the
+ * ring. */
 static inline void fs_loop_want(struct fs_member *m, uint32_t events, int ended) {
     m->events = events;
     m->enabled = events != 0;
     m->kernel = ended ? (uint32_t)EPOLLIN | EPOLLRDHUP : 0;
 }
 
-/* Takes the hints, and tells which members of the list are ready, or as many as there is room for. They stay in the list. `now`: about when,
- * monotonic ns. */
+/* Takes the hints, and tells which members of the list are ready, or as many as there is room for. They stay in the list. `now`: about
+ * when, monotonic ns. */
 int fs_loop_look(struct fs_poller *p, struct epoll_event *events, int max, int64_t now);
 
 /* It may be ready, or what is wanted of it has changed: the next look looks at it. */
 static inline void fs_loop_activate(struct fs_member *m) { fs_member_activate(m, 1); }
 
 /* True if there are members that may be ready: the loop is to look on, and does not sleep. */
-static inline int fs_loop_looks(const struct fs_poller *p) { return p->hot != 0; }
+static inline int fs_loop_looks(const struct fs_poller *p) { return p->listed != 0; }
 
 /* ---- polling ------------------------------------------------------------------------------------------------------------- */
 

@@ -21,8 +21,8 @@ static inline void fs_spun_add(struct fs_spun *s, struct fs_connection *c, uint3
     s->c[s->count++] = c;
 }
 
-/* Looks until one may be ready, `hinted` has a hint (NULL: nobody asks), a handler of the program waits, or the time is over. True if something was
- * found. Adds the time, ns, to `*spent`. From inside calls on the connections, and without a lock. */
+/* Looks until one may be ready, `hinted` has a hint (NULL: nobody asks), a handler of the program waits, or the time is over. True if
+ * something was found. Adds the time, ns, to `*spent`. From inside calls on the connections, and without a lock. */
 int fs_spin_on(const struct fs_spun *s, struct fs_poller *hinted, struct fs_spin_stats *stats, int64_t until, int64_t *spent);
 
 /* The same for the first FS_SPUN members of the list. With the poller's lock, which it lets go of. */

@@ -1,7 +1,7 @@
 /* Pollers: the table of members, those that may be ready, whose data an event has.
  *
- * Responsible for: that what is looked up is there. Never: registers anything in the kernel (registration.c), looks at a connection, or waits
- * (epoll_wait.c). */
+ * Responsible for: that what is looked up is there. Never: registers anything in the kernel (registration.c), looks at a connection, or
+ * waits (epoll_wait.c). */
 #include <sys/random.h>
 
 #include "control/page_offers.h"
@@ -69,25 +69,25 @@ void fs_member_activate(struct fs_member *m, int edge) {
     struct fs_poller *p = m->poller;
     if (!m->parked) return;
     m->edge |= edge;
-    if (m->hot) return;
-    m->hot = 1;
+    if (m->listed) return;
+    m->listed = 1;
     m->after = NULL;
     m->before = p->last;
     if (p->last) p->last->after = m;
     else p->first = m;
     p->last = m;
-    p->hot++;
+    p->listed++;
 }
 
 void fs_member_deactivate(struct fs_member *m) {
     struct fs_poller *p = m->poller;
-    if (!m->hot) return;
-    m->hot = 0;
+    if (!m->listed) return;
+    m->listed = 0;
     if (m->before) m->before->after = m->after;
     else p->first = m->after;
     if (m->after) m->after->before = m->before;
     else p->last = m->before;
-    p->hot--;
+    p->listed--;
 }
 
 void fs_wake_waiters(struct fs_poller *p) {
@@ -108,13 +108,13 @@ void fs_take_poller_hints(struct fs_poller *p) {
 }
 
 void fs_members_activate_unreported(struct fs_poller *p) {
-    for (uint32_t i = 1, left = p->untold + p->late; left && i < p->used; i++) {
+    for (uint32_t i = 1, left = p->unreported + p->late; left && i < p->used; i++) {
         struct fs_member *m = p->slots[i];
-        if (!m->untold && !m->late) continue;
+        if (!m->unreported && !m->late) continue;
         left--;
-        m->asks |= m->untold;
+        m->asks |= m->unreported;
         /* (An arrival that nobody has told of cannot be told from none.) */
-        fs_member_activate(m, m->untold || m->late == FS_SHARED);
+        fs_member_activate(m, m->unreported || m->late == FS_SHARED);
     }
 }
 
@@ -149,8 +149,9 @@ static struct fs_member *new_slot(struct fs_poller *p) {
 struct fs_member *fs_member_new(struct fs_poller *p, struct fs_pollable *it, int fd, uint32_t events, uint64_t data) {
     struct fs_member *m = new_slot(p);
     if (!m) return NULL;
-    *m = (struct fs_member){.it = it, .poller = p, .slot = m->slot, .generation = (uint16_t)(m->generation + 1), .tag = (uint16_t)fs_poller_tag, .version = m->version + 1,
-                            .fd = fd, .events = events, .data = data, .in_use = 1, .enabled = 1};
+    *m = (struct fs_member){.it = it, .poller = p, .slot = m->slot, .generation = (uint16_t)(m->generation + 1),
+                            .tag = (uint16_t)fs_poller_tag, .version = m->version + 1, .fd = fd, .events = events, .data = data,
+                            .in_use = 1, .enabled = 1};
     if (it) {
         m->next = fs_load_relaxed(&it->members);
         fs_store_relaxed(&it->members, m);
@@ -178,10 +179,10 @@ struct fs_member *fs_member_find(struct fs_poller *p, struct fs_pollable *it, in
     return NULL;
 }
 
-void fs_member_note_unreported(struct fs_member *m, int untold) {
-    untold = untold && m->parked;
-    m->poller->untold += (uint32_t)(untold - m->untold);
-    m->untold = untold;
+void fs_member_note_unreported(struct fs_member *m, int unreported) {
+    unreported = unreported && m->parked;
+    m->poller->unreported += (uint32_t)(unreported - m->unreported);
+    m->unreported = unreported;
 }
 
 void fs_note_late(struct fs_member *m, int late) {
@@ -215,7 +216,7 @@ void fs_member_free(struct fs_member *m) {
         p->foreign--;
     }
     m->it = NULL;
-    m->in_use = m->seated = 0;
+    m->in_use = m->slot_in = 0;
     m->version++;
     m->next_free = p->first_free;
     p->first_free = m->slot;

@@ -1,13 +1,13 @@
 /* poll and select: one look at each descriptor that is named, in memory and in the kernel.
  *
- * A thread's poller keeps the connections that it has named as members between its calls, so that a call makes no slot. It sleeps in the kernel's
- * own poll, beside the epoll of its event set. A connection that is not on the ring is a member too: when it moves while the thread sleeps, the
- * set is told (fs_poller_after_attach).
+ * A thread's poller keeps the connections that it has named as members between its calls, so that a call makes no slot. It sleeps in the
+ * kernel's own poll, beside the epoll of its event set. A connection that is not on the ring is a member too: when it moves while the
+ * thread sleeps, the set is told (fs_poller_after_attach).
  *
  * Responsible for: what poll and select tell. Never: what a connection is ready for (level.c). */
 #include "control/page_offers.h"
 #include "conn/state.h"
-#include "ready/shared_set.h"
+#include "ready/common_set.h"
 #include "ready/level.h"
 #include "ready/member_spin.h"
 #include "ready/scan.h"
@@ -44,7 +44,7 @@ static struct fs_member *join(struct fs_poller *p, struct fs_pollable *it, int f
         fs_set_of_poller(p, &no_set); /* (without one it looks now and then) */
         fs_unlock_poller(p);
     }
-    if (m && it->attached && !m->seated) fs_pollable_register(it);
+    if (m && it->attached && !m->slot_in) fs_pollable_register(it);
     pthread_mutex_unlock(&it->lock);
     return m;
 }
@@ -72,8 +72,8 @@ static int look_at_all(struct polling *w, int asked) {
     return ready;
 }
 
-/* Asks the kernel of all, for so long; `w->kernel` has one more than the program names, for the event set. With the program's mask of signals a
- * look is a sleep too: a handler that the mask lets through ends the call. 0 or -errno. */
+/* Asks the kernel of all, for so long; `w->kernel` has one more than the program names, for the event set. With the program's mask of
+ * signals a look is a sleep too: a handler that the mask lets through ends the call. 0 or -errno. */
 static int ask_kernel(struct polling *w, int64_t nanoseconds, const sigset_t *mask) {
     struct fs_poller *p = w->p;
     struct timespec t = {nanoseconds / 1000000000, nanoseconds % 1000000000};
@@ -106,27 +106,28 @@ static void note(struct fs_poller *p, int *what, int value) {
     fs_unlock_poller(p);
 }
 
-/* Says that the thread sleeps, and then looks: a connection that moves behind the look finds the sleeper. True if something may be there. */
+/* Says that the thread sleeps, and then looks: a connection that moves behind the look finds the sleeper. True if something may be
+ * there. */
 static __attribute__((noinline)) int arm_all(struct polling *w) {
     int there = 0;
     note(w->p, &w->p->sleepers, 1);
     w->cap = w->p->set ? -1 : FS_UNREPORTED;
     for (nfds_t i = 0; i < w->count; i++) {
         struct fs_connection *c = on_ring(w, i);
-        int late = FS_ON_TIME, untold = 0;
+        int late = FS_ON_TIME, unreported = 0;
         struct fs_level l = {.c = c, .wanted = (unsigned short)w->fds[i].events};
         /* Another thread is about to close its number. (It has told this one already, and the kernel tells nobody.) */
         if (w->its[i] && !fs_load_relaxed(&w->its[i]->c)) w->cap = FS_UNREPORTED;
         if (!c) continue;
         fs_lock_poller(w->p);
         struct fs_member *m = w->named[i];
-        if (m->seated == FS_OWN_SET) fs_set_register(w->p->set, c);
-        else if (m->seated == FS_COMMON_SET) fs_common_slot_publish(c);
-        else untold = 1;
+        if (m->slot_in == FS_OWN_SET) fs_set_register(w->p->set, c);
+        else if (m->slot_in == FS_COMMON_SET) fs_common_slot_publish(c);
+        else unreported = 1;
         fs_unlock_poller(w->p);
         there |= fs_level_arm(&l, &late);
         there |= look(w, i, c, 0, 0); /* (room that came before is armed by nobody) */
-        if (untold || fs_may_miss_hints(c)) w->cap = FS_UNREPORTED;
+        if (unreported || fs_may_miss_hints(c)) w->cap = FS_UNREPORTED;
         else if (late && w->cap < 0) w->cap = FS_LATE_LOOK;
     }
     fs_lock_poller(w->p);
@@ -166,8 +167,8 @@ static void spin(struct polling *w, int64_t until) {
     fs_system.free(s);
 }
 
-/* Whether to go on polling: 0: sleep. `rings`: how many of the descriptors are on the ring. A wait for one such connection polls as a receive on
- * it does. One for several does not while all CPUs are busy, as epoll's: whom it waits for may have to wait for a CPU itself. */
+/* Whether to go on polling: 0: sleep. `rings`: how many of the descriptors are on the ring. A wait for one such connection polls as a
+ * receive on it does. One for several does not while all CPUs are busy, as epoll's: whom it waits for may have to wait for a CPU itself. */
 static int polls(struct polling *w, nfds_t rings) {
     struct fs_poller *p = w->p;
     if (!rings || w->uncertain) return 0;
@@ -223,7 +224,8 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
         if (failed) return look_at_all(w, 0); /* (a signal takes away nothing that was found) */
         ready = look_at_all(w, 1);
         if (ready) {
-            if (rings && (sleeps || w->polled)) fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, !sleeps && w->polled);
+            if (rings && (sleeps || w->polled))
+                fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, !sleeps && w->polled);
             return ready;
         }
         if (over) return 0;
@@ -235,8 +237,8 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
     }
 }
 
-/* Behind a call: a member whose number another thread has closed meanwhile goes. So does one that came after the last number had been closed:
- * nobody else would drop it before its memory becomes another connection's. */
+/* Behind a call: a member whose number another thread has closed meanwhile goes. So does one that came after the last number had been
+ * closed: nobody else would drop it before its memory becomes another connection's. */
 static void part(struct fs_poller *p, struct fs_pollable *it, struct fs_member *m) {
     if (m->fd >= 0 && fs_load_relaxed(&it->c)) return; /* (who closes it from here on drops it) */
     pthread_mutex_lock(&it->lock);

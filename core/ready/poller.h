@@ -59,10 +59,10 @@ struct fs_member {
     uint16_t tag;       /* of the process that registered it */
     int fd;             /* -1: the number was closed, and the socket goes on; */
     int closed;         /* then which it was. (The kernel's registration is by file and number.) */
-    int in_use, hot;    /* hot: in the list */
+    int in_use, listed; /* listed: in the list of those that may be ready */
     int parked;         /* it is asked for its level, and the kernel tells of changes alone */
-    int seated;         /* enum fs_slot_kind */
-    int untold;         /* nobody tells of the ring: it is looked at again and again */
+    int slot_in;        /* enum fs_slot_kind */
+    int unreported;     /* nobody tells of the ring: it is looked at again and again */
     int enabled;        /* 0: a single shot that was told */
     uint32_t endings;   /* FS_ENDINGS that it was told of, and EPOLLPRI before the kernel told of it */
     int fresh;          /* the kernel has told of nothing since it was added or changed */
@@ -89,16 +89,16 @@ struct fs_poller {
     struct fs_member **slots;
     uint32_t used, room, first_free; /* of `slots`; the first one is the set's */
     struct fs_member *first, *last; /* those that may be ready */
-    fs_word64 family;     /* a fork has shared the instance: its bit (inherited.c); 0: none has. Relaxed: set with the front end's lock, which a
-                           * fork has too */
+    fs_word64 family;     /* a fork has shared the instance: its bit (inherited.c); 0: none has. Relaxed: set with the front end's lock,
+                           * which a fork has too */
     fs_word32 single;     /* since the last fork nobody has waited here, and a member is told once */
     fs_word32 parked;     /* members; relaxed: changed with the lock, a hint without it */
-    uint32_t hot, untold, late, shared; /* members: in the list; parked ones that are untold, that are late, and FS_SHARED */
+    uint32_t listed, unreported, late, shared; /* members: in the list; parked and unreported; late; FS_SHARED */
     uint32_t foreign;     /* members that are descriptors of the kernel's */
     int waiters, sleepers; /* threads that are in a wait; of these, those that sleep */
     int ended;            /* the program has closed the instance, and the last of the waiters ends the poller */
     int busy;             /* without a number: somebody waits, or may */
-    int reseats;          /* in a forked child: no member has its slot yet */
+    int needs_slots;          /* in a forked child: no member has its slot yet */
     int common;           /* the common set wakes it too */
     int exposed;          /* somebody polls the instance's number */
     uint64_t waits;       /* begun so far */
@@ -113,7 +113,8 @@ extern uint64_t fs_poller_base; /* the beginning of our range of data */
 extern uint32_t fs_poller_tag;  /* this process's, among forked ones */
 
 static inline uint64_t fs_poller_data(uint32_t slot, uint16_t generation) {
-    return fs_poller_base | (uint64_t)fs_poller_tag << (FS_SLOT_BITS + FS_GENERATION_BITS) | (uint64_t)slot << FS_GENERATION_BITS | generation;
+    uint64_t of = (uint64_t)fs_poller_tag << FS_SLOT_BITS | slot;
+    return fs_poller_base | of << FS_GENERATION_BITS | generation;
 }
 
 static inline void fs_lock_poller(struct fs_poller *p) {
@@ -130,7 +131,7 @@ void fs_member_activate(struct fs_member *m, int edge);
 void fs_member_deactivate(struct fs_member *m);
 void fs_note_late(struct fs_member *m, int late);
 void fs_note_parked(struct fs_member *m, int parked);
-void fs_member_note_unreported(struct fs_member *m, int untold);
+void fs_member_note_unreported(struct fs_member *m, int unreported);
 
 /* A wait is over: lets go of the lock. The last one ends a poller whose instance was closed meanwhile. */
 void fs_leave_wait(struct fs_poller *p);
@@ -152,14 +153,14 @@ void fs_members_activate_unreported(struct fs_poller *p);
 
 /* How long a thread may sleep beside what no event tells of; -1: as long as it likes. */
 static inline int64_t fs_longest_sleep(const struct fs_poller *p) {
-    return p->untold + p->shared ? FS_UNREPORTED : p->late ? FS_LATE_LOOK : -1;
+    return p->unreported + p->shared ? FS_UNREPORTED : p->late ? FS_LATE_LOOK : -1;
 }
 
 /* Of an instance that a fork has shared: whether members are told once. */
 void fs_note_single_events(struct fs_poller *p);
 
-/* Registers the member in the kernel, by our data: as epoll_ctl with `op`; or anew, so that what was reported before counts no more, and the
- * kernel reports what is there. 0 or -errno. */
+/* Registers the member in the kernel, by our data: as epoll_ctl with `op`; or anew, so that what was reported before counts no more, and
+ * the kernel reports what is there. 0 or -errno. */
 int fs_member_register(struct fs_member *m, int op);
 int fs_member_register_again(struct fs_member *m);
 
@@ -190,8 +191,8 @@ void fs_pollable_unregister(struct fs_pollable *it, struct fs_connection *c);
 
 /* ---- with no lock ------------------------------------------------------------------------------------------------------ */
 
-/* As epoll_ctl on the poller's instance; 0 or -errno. Where a bridge has taken the place of the connection's file (conn/fallback_bridge.h), that
- * file's registration has gone with it, and a change makes a new one. `c`: NULL: it is no connection. */
+/* As epoll_ctl on the poller's instance; 0 or -errno. Where a bridge has taken the place of the connection's file (conn/fallback_bridge.h),
+ * that file's registration has gone with it, and a change makes a new one. `c`: NULL: it is no connection. */
 int fs_register_in_kernel(struct fs_poller *p, int op, int fd, const struct fs_connection *c, struct epoll_event event);
 
 /* Ends a call on a connection as the front end does it. */

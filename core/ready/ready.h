@@ -1,12 +1,12 @@
 /* Readiness: epoll, poll and select over the ring and the kernel at once, as the kernel means them.
  *
  * A poller stands for one epoll instance of the program, or for one thread that calls poll or select. Its members are descriptors. A
- * descriptor that is a connection, or may become one, is a `struct fs_pollable`; every other descriptor is the kernel's alone. (An event loop that
- * drives connections itself has a poller too: loop_wait.h.)
+ * descriptor that is a connection, or may become one, is a `struct fs_pollable`; every other descriptor is the kernel's alone. (An event
+ * loop that drives connections itself has a poller too: loop_wait.h.)
  *
  * How it works: as the kernel's own epoll does. A poller has a list of members that may be ready. A callback puts a member on it:
- * the kernel's event for what goes through the kernel connection, and a hint of the event set (events/event_set.h) for what goes through the
- * ring. A wait asks each member of the list for its level. Level-triggered members that were told stay on the list. Edge-triggered ones
+ * the kernel's event for what goes through the kernel connection, and a hint of the event set (events/event_set.h) for what goes through
+ * the ring. A wait asks each member of the list for its level. Level-triggered members that were told stay on the list. Edge-triggered ones
  * leave it, and the next arrival puts them back; a message that arrives while others lie unread is such an arrival. A single shot is
  * disabled when it is told, under the poller's lock, so one wait tells it.
  *
@@ -15,26 +15,26 @@
  * there: edge-triggered, for everything, with a mask that is never changed. So neither a change of what is wanted nor re-arming a single
  * shot costs a system call.
  *
- * Whose event is it? epoll_wait returns 64 bits of data and no descriptor. The data of our registrations lie in a range of 2^48 values whose
- * start is drawn at random for the process (fs_pollers_begin). Three things keep them apart from the program's:
+ * Whose event is it? epoll_wait returns 64 bits of data and no descriptor. The data of our registrations lie in a range of 2^48 values
+ * whose start is drawn at random for the process (fs_pollers_begin). Three things keep them apart from the program's:
  *
  *   1. Every registration passes fs_poller_ctl or fs_is_poller_data. One whose data lie in our range is never given to the kernel as it is:
  *      it becomes a member with data of ours, and the program's data stand in our table. So no comparison is by chance, whatever data a
  *      program takes, be they copied from /proc.
- *   2. A registration that passes nobody (a system call past the C library, an instance that existed before this library was loaded) has data
- *      that were chosen without knowing the range. It lies there by chance with a probability of 2^-14 if they are a
- *      hash, and never if they are a pointer or a small number.
- *   3. An event in our range is looked up in the poller's table: a slot that nobody has, or that was given to another member since (a generation
- *      is part of the data), is an event of a registration of ours that has gone, and is dropped. So is one of a parent's or a child's that uses the
- *      same instance (a tag of the process is part of the data).
+ *   2. A registration that passes nobody (a system call past the C library, an instance that existed before this library was loaded) has
+ *      data that were chosen without knowing the range. It lies there by chance with a probability of 2^-14 if they are a hash, and never
+ *      if they are a pointer or a small number.
+ *   3. An event in our range is looked up in the poller's table: a slot that nobody has, or that was given to another member since (a
+ *      generation is part of the data), is an event of a registration of ours that has gone, and is dropped. So is one of a parent's or a
+ *      child's that uses the same instance (a tag of the process is part of the data).
  *
  * An inner epoll instance, whose data are the same question one level down, would not answer it: its own registration in the program's
  * instance has data too.
  *
- * Locks: one for each poller but a loop's, one for each pollable, and one for the event set of connections that several pollers have. Order: the pollable's, the
- * poller's, the set's. None is held across a sleep, a lock of a connection, or a look at
- * one. None is taken by fs_is_poller_data. They are not for signal handlers: the front end puts the program's
- * handlers off while a thread is in a function of this file, but for the time between `before_sleep` and `after_sleep`.
+ * Locks: one for each poller but a loop's, one for each pollable, and one for the event set of connections that several pollers have.
+ * Order: the pollable's, the poller's, the set's. None is held across a sleep, a lock of a connection, or a look at one. None is taken by
+ * fs_is_poller_data. They are not for signal handlers: the front end puts the program's handlers off while a thread is in a function of
+ * this file, but for the time between `before_sleep` and `after_sleep`.
  *
  * Functions return 0 or more, or -errno. They keep no lock of the front end's, and need none. */
 #ifndef FASTSOCK_READY_H
@@ -85,12 +85,8 @@ extern struct fs_counters fs_poller_totals;
 /* Once in a process, before its first poller: draws the range of our data. A forked child keeps it. */
 void fs_pollers_begin(void);
 
-/* ---- epoll -------------------------------------------------------------------------------------------------------- */
-
 /* In a forked child, for each socket, before those: a thread that is not here may have had its lock. */
 void fs_pollable_after_fork(struct fs_pollable *it);
-
-/* ---- poll and select ------------------------------------------------------------------------------------------------ */
 
 /* ---- what happens to a socket ---------------------------------------------------------------------------------------- */
 
@@ -104,7 +100,8 @@ int fs_poller_before_attach(struct fs_pollable *it);
 /* fs_attach has returned. `attached`: it succeeded. Members change over: each is asked anew, so nothing that came meanwhile is lost. */
 void fs_poller_after_attach(struct fs_pollable *it, int attached);
 
-/* The connection has left the ring for good (the fallback, or a bridge: fs_fd is what the kernel tells of): members are the kernel's again. */
+/* The connection has left the ring for good (the fallback, or a bridge: fs_fd is what the kernel tells of): members are the kernel's
+ * again. */
 void fs_poller_after_leave(struct fs_pollable *it);
 
 #endif

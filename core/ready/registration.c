@@ -1,11 +1,11 @@
 /* Where a member is registered: the connection's slot in an event set, and the kernel's instance.
  *
- * A connection has one slot: in the set of the one poller that waits for it, or in the common set (shared_set.c) if several wait. In the
+ * A connection has one slot: in the set of the one poller that waits for it, or in the common set (common_set.c) if several wait. In the
  * kernel a member is registered as the program wants it, or *parked*: for changes alone, while the ring has the bytes.
  *
  * Responsible for: who has the slot, and what the kernel is told. Never: what is ready (level.c, scan.c). */
 #include "conn/event_slot.h"
-#include "ready/shared_set.h"
+#include "ready/common_set.h"
 
 /* ---- slots ------------------------------------------------------------------------------------------------------------------ */
 
@@ -16,8 +16,8 @@ static void chain(struct fs_pollable *it, struct fs_poller *p, struct fs_connect
         if (m->poller != p) continue;
         m->sibling = first;
         first = m;
-        m->seated = fs_load_relaxed(&it->home) == p ? FS_OWN_SET : it->common ? FS_COMMON_SET : FS_NO_SLOT;
-        fs_member_note_unreported(m, it->attached && !m->seated);
+        m->slot_in = fs_load_relaxed(&it->home) == p ? FS_OWN_SET : it->common ? FS_COMMON_SET : FS_NO_SLOT;
+        fs_member_note_unreported(m, it->attached && !m->slot_in);
     }
     if (fs_load_relaxed(&it->home) == p) fs_slot_put_member(p->set, fs_slot_of(c), first);
 }
@@ -64,7 +64,7 @@ void fs_pollable_unregister(struct fs_pollable *it, struct fs_connection *c) {
 }
 
 /* A place in the set of `p`, or, without, in the common one. 0 or -errno. */
-static int take_seat(struct fs_pollable *it, struct fs_poller *p, struct fs_connection *c) {
+static int take_slot(struct fs_pollable *it, struct fs_poller *p, struct fs_connection *c) {
     int failed = 0;
     for (struct fs_member *m = fs_load_relaxed(&it->members); m && !p && !failed; m = m->next) {
         fs_lock_poller(m->poller);
@@ -114,8 +114,8 @@ int fs_pollable_register(struct fs_pollable *it) {
     int stays = it->common ? !alone : fs_load_relaxed(&it->home) && at_home && !several && (!one || one == fs_load_relaxed(&it->home));
     if (!stays) {
         fs_pollable_unregister(it, c);
-        if (several) failed = take_seat(it, NULL, c);
-        if (one && (failed || !several)) failed = take_seat(it, one, c);
+        if (several) failed = take_slot(it, NULL, c);
+        if (one && (failed || !several)) failed = take_slot(it, one, c);
     } else if (it->common) {
         for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next) {
             fs_lock_poller(m->poller);

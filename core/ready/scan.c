@@ -1,11 +1,11 @@
 /* One look at the members that may be ready.
  *
- * A look takes the locks of connections, so it is made without the poller's lock: a member is taken out of the list under the lock, looked at
- * without it, and told under the lock again, unless it has changed meanwhile. What comes while it is looked at puts it back.
+ * A look takes the locks of connections, so it is made without the poller's lock: a member is taken out of the list under the lock, looked
+ * at without it, and told under the lock again, unless it has changed meanwhile. What comes while it is looked at puts it back.
  *
- * No arrival is lost. An edge-triggered member is armed before it is looked at: what comes before that is seen by the look, and what comes behind
- * it is a hint, which puts the member back (SYNC labels and the argument in ring/doorbell.h). A level-triggered one stays in the list until
- * it is armed and a look behind that finds nothing.
+ * No arrival is lost. An edge-triggered member is armed before it is looked at: what comes before that is seen by the look, and what comes
+ * behind it is a hint, which puts the member back (SYNC labels and the argument in ring/doorbell.h). A level-triggered one stays in the
+ * list until it is armed and a look behind that finds nothing.
  *
  * Responsible for: what a wait tells of members. Never: waits, or decides whether to. */
 #include "ready/scan.h"
@@ -14,7 +14,8 @@
 #include "conn/readiness.h"
 #include "conn/state.h"
 #include "ready/inherited.h"
-#include "ready/shared_set.h"
+#include "ready/common_set.h"
+#include "ready/edge.h"
 #include "ready/level.h"
 
 enum { FEW = 2, BATCH = 32 };
@@ -91,8 +92,8 @@ static int take(struct fs_poller *p, struct claim *claim, struct fs_told *told, 
     fs_member_deactivate(m);
     if (!m->enabled || !c) return 0; /* (the change that enables it puts it back) */
     if (!fs_call_enter(c, &claim->call)) return 0;
-    if (arms && m->seated == FS_OWN_SET && fs_is_attached(c)) fs_set_register(p->set, c);
-    if (arms && m->seated == FS_COMMON_SET && fs_is_attached(c)) fs_common_slot_publish(c);
+    if (arms && m->slot_in == FS_OWN_SET && fs_is_attached(c)) fs_set_register(p->set, c);
+    if (arms && m->slot_in == FS_COMMON_SET && fs_is_attached(c)) fs_common_slot_publish(c);
     claim->m = m;
     claim->level = (struct fs_level){.c = c, .wanted = wanted, .asks = m->asks, .told = p->alone, .kernel = m->kernel | EPOLLOUT};
     claim->events = m->events;
@@ -156,7 +157,7 @@ static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose pu
 }
 
 void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose purpose) {
-    uint32_t left = p->hot;
+    uint32_t left = p->listed;
     int64_t now = told->now ? told->now : left ? fs_now() : 0;
     int room = purpose == FS_ARM || told->adds ? INT32_MAX : told->max;
     struct claim few[FEW], *claims = few; /* (the stack of a handler of the program may be small) */
@@ -180,22 +181,14 @@ void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose
 void fs_pass_to_sleepers(struct fs_poller *p, int64_t longest) {
     struct fs_told nothing = {0};
     if (!p->set || !(p->sleepers || p->exposed)) return;
-    if (p->hot) fs_members_check(p, &nothing, FS_ARM);
+    if (p->listed) fs_members_check(p, &nothing, FS_ARM);
     int64_t now = fs_longest_sleep(p);
     int sleep_too_long = p->sleepers && now >= 0 && (longest < 0 || now < longest);
-    if (!fs_prepare_sleep(p->set) && !p->hot && !sleep_too_long) return;
+    if (!fs_prepare_sleep(p->set) && !p->listed && !sleep_too_long) return;
     struct fs_event_set *set = p->set;
     fs_unlock_poller(p); /* (who wakes takes it at once) */
     fs_wake_owner(set);
     fs_lock_poller(p);
-}
-
-/* Whether what the kernel tells of a parked member is an edge: not the FIN that the ring had before. */
-static int is_news(struct fs_member *m, uint32_t events) {
-    struct fs_connection *c = fs_load_relaxed(&m->it->c);
-    uint32_t news = ((EPOLLPRI | FS_ENDINGS) & ~m->endings) | (m->kernel_room ? (uint32_t)EPOLLOUT : 0);
-    if (!c || !fs_is_attached(c) || !fs_receives_on_ring(c)) news |= FS_IN;
-    return (events & news) != 0;
 }
 
 void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
@@ -209,7 +202,7 @@ void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
         struct fs_member *m = fs_member_of_data(p, data);
         if (!m || fs_is_handed_over(m)) continue; /* the event set's; or of a registration that has gone */
         if (m->parked) {
-            int news = is_news(m, from[i].events);
+            int news = fs_is_kernel_edge(m, from[i].events);
             m->asks = 1;
             m->fresh = 0;
             m->endings &= ~(uint32_t)EPOLLPRI; /* the next one is another byte */

@@ -24,9 +24,10 @@ enum fs_purpose {
  * stays in the list behind FS_TELL_SLEEP has something that a look does not find yet. */
 void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose purpose);
 
-/* Members have changed, and other threads sleep or poll the instance's number: looks in their place, and wakes one of them if there is something
- * to tell, or if it may not sleep for as long as it believes (`longest`: fs_longest_sleep before the change). So a program whose threads change
- * members while another one sleeps wakes it for something only. With the lock, which it lets go of: the caller counts as one of the waiters. */
+/* Members have changed, and other threads sleep or poll the instance's number: looks in their place, and wakes one of them if there is
+ * something to tell, or if it may not sleep for as long as it believes (`longest`: fs_longest_sleep before the change). So a program whose
+ * threads change members while another one sleeps wakes it for something only. With the lock, which it lets go of: the caller counts as one
+ * of the waiters. */
 void fs_pass_to_sleepers(struct fs_poller *p, int64_t longest);
 
 /* What the kernel has told, `count` events at the end of those told: sorted into the program's, which stay, and ours. With the lock. */

@@ -11,20 +11,8 @@
 #include "conn/wake.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
-#include "os/fd_reserve.h"
 #include "process/holder_count.h"
 #include "process/fork_shared_slab.h"
-
-int fs_close_last_fd(struct fs_connection *c, int fd) {
-    if (fs_note_ended_alone(c)) return 1;
-    /* (It is closed with the last call. Until then the program's next descriptors get the numbers that they would get on TCP.) */
-    int size, spare, from = fs_reserved_range(&size);
-    while ((spare = fs_system.fcntl(fd, F_DUPFD_CLOEXEC, from)) < 0 && from) from = 0;
-    if (spare < 0) return fs_note_ended(c);
-    fs_set_fd(c, spare);
-    if (fs_fd(c) != spare || !fs_note_closing(c)) fs_system.close(spare); /* another thread has decided otherwise meanwhile */
-    return 0;
-}
 
 /* The program closes a connection whose hello is on its way to the publisher. That has a descriptor with it, and the kernel would tell the peer
  * of the end only when it is closed too. So it is told now, as close(2) does it: by a reset if bytes are unread. Not where another process

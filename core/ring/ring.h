@@ -81,11 +81,11 @@ struct fs_shared_side {
     /* The rest needs no lock. */
     fs_word32 moved;       /* enum fs_moved */
     fs_word32 holders;     /* processes that have this connection open */
-    /* Forked holders, as many as fit, so that one is noticed that was killed. Each word is a process id. One that is about to become another
-     * program has it on its list of robust futexes, and the kernel marks it if it does. */
+    /* Forked holders, as many as fit, so that one is noticed that was killed. Each word is a process id. One that is about to become
+     * another program has it on its list of robust futexes, and the kernel marks it if it does. */
     struct fs_robust_lock children[4];
-    /* Epoll instances that a fork has shared, a bit for each (ready/inherited.c): whose registrations the kernel has as the program has made
-     * them; whose single shot was told. And the first process that has waited on one. */
+    /* Epoll instances that a fork has shared, a bit for each (ready/inherited.c): whose registrations the kernel has as the program has
+     * made them; whose single shot was told. And the first process that has waited on one. */
     fs_word64 handed_over, shots;
     fs_word32 waiter;
     uint32_t pid_space;    /* the PID namespace in which `children` is valid (fs_pid_ns); never changes */

@@ -54,7 +54,8 @@ int64_t fs_option_ns(int fd, int option) {
 
 void fs_copy_options(int from, int to) {
     static const int options[] = {SO_KEEPALIVE, SO_OOBINLINE}, blobs[] = {SO_LINGER, SO_RCVTIMEO, SO_SNDTIMEO};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) fs_set_option(to, SOL_SOCKET, options[i], fs_option(from, SOL_SOCKET, options[i]));
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        fs_set_option(to, SOL_SOCKET, options[i], fs_option(from, SOL_SOCKET, options[i]));
     for (size_t i = 0; i < sizeof blobs / sizeof *blobs; i++) {
         char value[32];
         socklen_t n = sizeof value;

@@ -1,4 +1,5 @@
-/* The messages of the proof by which two processes in different network namespaces show each other their addresses (control/address_proof.h). */
+/* The messages of the proof by which two processes in different network namespaces show each other their addresses
+ * (control/address_proof.h). */
 #ifndef FASTSOCK_PROOF_MSG_H
 #define FASTSOCK_PROOF_MSG_H
 

@@ -43,11 +43,9 @@
 #include <stddef.h>
 
 #include "os/atomics.h"
+#include "wire/version.h"
 
 #define FS_MAGIC UINT64_C(0x6b636f7374736166) /* "fastsock", little endian: another byte order never matches */
-#ifndef FS_VERSION /* (a test builds a program of another version) */
-#define FS_VERSION 8
-#endif
 #define FS_LINE 64
 
 /* Asserts the offset of a field that another program reads. A change needs another FS_VERSION. */

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 REASONS: dict[str, str]
-"""Name -> text of the reasons for kernel TCP, in the order of their numbers from 1 on (core/include/fastsock_types.h)."""
+"""Name -> text of the reasons for kernel TCP, in the order of their numbers from 1 on (core/include/fastsock_reasons.h)."""
 
 COUNTERS: tuple[str, ...]
 """The names of the counters, in the order of the C structure."""

@@ -68,7 +68,7 @@ def test_the_core_calls_the_c_library_and_not_ours() -> None:
 
 
 def test_the_texts_of_reasons_stand_in_one_place() -> None:
-    """In core/include/fastsock_types.h."""
+    """In core/include/fastsock_reasons.h."""
     folders = [ROOT / name for name in ("core", "fastsock", "interpose")]
     sources = [path for folder in folders for kind in ("h", "py", "pyx") for path in folder.rglob(f"*.{kind}")]
     said = "".join(path.read_text() for path in [*sources, *(ROOT / "core").rglob("*.c"), *INTERPOSE.glob("*.c")])

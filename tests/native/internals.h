@@ -25,6 +25,7 @@
 #include "conn/receive.h"
 #include "conn/wake.h"
 #include "conn/event_slot.h"
+#include "conn/request.h"
 #include "conn/send.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"

@@ -1,7 +1,8 @@
 /* An echo server and its client, of fastsock.h and the C library alone. It is C and C++ at once.
  *
  *     public serve CONNECTIONS     prints its port, and serves so many connections, all in one thread, by epoll
- *     public call PORT ROUNDS      sends as many messages, and compares what comes back. Half-way it goes back to kernel TCP
+ *     public call PORT ROUNDS      sends messages until it is on the ring, and as many more; goes back to kernel TCP, and sends as many again.
+ *                                  It compares what comes back
  *
  * Each end prints how many bytes it has received, and their path. A timer interrupts both programs all the time: its handler calls what a
  * signal handler may call, and what sleeps goes on. */
@@ -22,7 +23,7 @@ struct end {
     struct fs_connection *c;
     int fd;
     long bytes; /* received */
-    int moved;  /* it has been on the ring */
+    int on_ring, moved; /* both directions are there after the last call; and have been */
     char waiting[ROOM]; /* received, and not sent back yet */
     size_t length, sent;
 };
@@ -59,7 +60,7 @@ static void begin(void) {
     config.flow.combine_limit = 512;
     config.flow.combine_when_full = 1;
     config.memory_cap = 1 << 30;
-    config.patience = 1000000000;
+    config.patience = INT64_C(60000000000);
     memset(&everything, 0, sizeof everything);
     memset(&trust, 0, sizeof trust);
     trust.self = 1;
@@ -95,18 +96,19 @@ static void enter(struct end *e, struct fs_call *call) {
 
 /* Ends it. Frees the memory, and returns 1, once nobody has it. */
 static int leave(struct end *e, struct fs_call *call) {
+    e->on_ring = fs_is(e->c, FS_IS_SENDING_RING) && fs_is(e->c, FS_IS_RECEIVING_RING);
+    e->moved |= e->on_ring;
     enum fs_exit_action after = fs_call_exit(e->c, call);
-    e->moved |= fs_is(e->c, FS_IS_ATTACHED);
     if (after == FS_EXIT_NOTHING || !fs_after_exit(e->c, call, after)) return 0;
     for (int i = 0; i < ENDS; i++)
         if (ends[i] == e) ends[i] = NULL;
-    interrupted_one = NULL;
     free(e->c);
     return 1;
 }
 
 static void close_end(struct end *e, const char *who) {
     struct fs_call call;
+    interrupted_one = NULL;
     check(fs_call_enter(e->c, &call), "fs_call_enter");
     const char *path = !e->moved ? fs_reason_text(fs_reason_of(e->c)) : fs_is(e->c, FS_IS_SENDING_RING) ? "on the ring" : "on the ring, and back";
     printf("%s: %ld bytes, %s\n", who, e->bytes, path);
@@ -284,10 +286,17 @@ static void end_sending(struct end *e) {
     leave(e, &call);
 }
 
+static void send_and_compare(struct end *e, int round) {
+    char sent[MESSAGE], got[MESSAGE];
+    memset(sent, round, MESSAGE);
+    check(transfer_all(e, FS_SEND, sent, MESSAGE) == MESSAGE && transfer_all(e, FS_RECEIVE, got, MESSAGE) == MESSAGE, "echo");
+    check(!memcmp(sent, got, MESSAGE), "comparison");
+}
+
 static int call_server(int port, int rounds) {
     struct sockaddr_in at;
     struct fs_counters sum;
-    char sent[MESSAGE], got[MESSAGE];
+    char nothing;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     memset(&at, 0, sizeof at);
     at.sin_family = AF_INET;
@@ -295,14 +304,12 @@ static int call_server(int port, int rounds) {
     at.sin_port = htons((uint16_t)port);
     check(!connect(fd, (struct sockaddr *)&at, sizeof at), "connect");
     struct end *e = open_end(fd);
-    for (int round = 0; round < rounds; round++) {
-        if (round == rounds / 2) go_back(e);
-        memset(sent, round, MESSAGE);
-        check(transfer_all(e, FS_SEND, sent, MESSAGE) == MESSAGE && transfer_all(e, FS_RECEIVE, got, MESSAGE) == MESSAGE, "echo");
-        check(!memcmp(sent, got, MESSAGE), "comparison");
-    }
+    while (!e->on_ring) send_and_compare(e, 0);
+    for (int round = 0; round < rounds; round++) send_and_compare(e, round);
+    go_back(e);
+    for (int round = 0; round < rounds; round++) send_and_compare(e, round);
     end_sending(e);
-    check(transfer_all(e, FS_RECEIVE, got, 1) == 0, "the end of the stream");
+    check(transfer_all(e, FS_RECEIVE, &nothing, 1) == 0, "the end of the stream");
     close_end(e, "called");
     fs_sum_counters(&sum);
     printf("%d messages on the ring, %ld interruptions\n", (int)sum.messages_sent, interruptions);

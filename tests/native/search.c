@@ -11,7 +11,7 @@
 
 #include <sys/un.h>
 
-#include "conn/event_slot.h"
+#include "conn/request.h"
 #include "control/control_state.h"
 #include "control/region_mmap.h"
 #include "control/rendezvous_dir.h"

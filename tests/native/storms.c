@@ -166,7 +166,7 @@ static void *wait_among_others(void *argument) {
             check(fs_poller_poll(mine, waits, its, 2, FOREVER, NULL) == 1, "not told");
             for (int i = 2; i-- > 0;) end_call(&pairs[i].ends[1], &calls[i]);
         }
-        check(mine->untold == 0, "nobody tells");
+        check(mine->unreported == 0, "nobody tells");
         pthread_barrier_wait(&together); /* all were told: it is taken, */
         pthread_barrier_wait(&together); /* and the next one comes */
     }
@@ -219,7 +219,7 @@ static void another_comes_and_goes(void) {
         await_sleep((pid_t)fs_load_sc(&waiter_id));
         check(transmit(&pairs[0], 0, "a", 1) == 1, "sending");
         pthread_join(thread, NULL);
-        check(found == EPOLLIN && poller->untold == 0, "told %x", found);
+        check(found == EPOLLIN && poller->unreported == 0, "told %x", found);
         check(n % 2 || told_of(other, 6, FOREVER) == EPOLLIN, "not told");
         check(n % 2 || other->set, "nothing wakes it for a change");
         check(receive(&pairs[0], 1, &byte, 1) == 1, "receiving");

@@ -254,18 +254,17 @@ def echo_server(public: Path, connections: int) -> Iterator[tuple[int, list[str]
 def test_a_front_end_of_the_public_header_alone(public: Path) -> None:
     """Clients of itself move, go back half-way, and end their streams; signals interrupt both ends."""
     with echo_server(public, 3) as (port, said):
-        words = [str(public), "call", str(port), "6000"]
-        clients = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+        words = [str(public), "call", str(port), "1000"]
+        clients, called = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(3)], []
         for client in clients:
             told = client.communicate(timeout=DEADLINE)[0]
             assert client.returncode == 0, told
-            found = re.fullmatch(
-                r"called: 3600000 bytes, on the ring, and back\n(\d+) messages .*, (\d+) inter.*\n", told
-            )
+            found = re.fullmatch(r"called: (.*, on the ring, and back)\n(\d+) messages .*, (\d+) inter.*\n", told)
             assert found, told
-            assert int(found[1]) > 2000
-            assert int(found[2]) > 3
-    assert said == ["served: 3600000 bytes, on the ring, and back"] * 3
+            assert int(found[2]) >= 1000
+            assert int(found[3]) > 3
+            called.append(f"served: {found[1]}")
+    assert said == sorted(called)
 
 
 def test_that_front_end_serves_a_client_on_kernel_tcp(public: Path) -> None:

@@ -1,6 +1,6 @@
 /* The event set of connections that several pollers have. */
-#ifndef FASTSOCK_SHARED_SET_H
-#define FASTSOCK_SHARED_SET_H
+#ifndef FASTSOCK_COMMON_SET_H
+#define FASTSOCK_COMMON_SET_H
 
 #include "ready/poller.h"
 

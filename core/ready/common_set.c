@@ -3,7 +3,7 @@
  * A process has one, with an epoll of its own that is a member of the epoll of each poller that has such a connection.
  *
  * Responsible for: that a hint reaches each poller. Never: looks at a connection. Its lock comes behind a poller's. */
-#include "ready/shared_set.h"
+#include "ready/common_set.h"
 
 #include "control/page_offers.h"
 #include "conn/state.h"
