@@ -41,6 +41,22 @@ int socket(int family, int type, int protocol) {
     return fd;
 }
 
+/* (An end that does not wait is an event loop's: ip_forget_pair.) */
+int socketpair(int family, int type, int protocol, int made[2]) {
+    int failed = real.socketpair(family, type, protocol, made);
+    if (ip_unlikely(failed) && ip_give_back()) failed = real.socketpair(family, type, protocol, made);
+    if (failed) return failed;
+    ip_new_number(made[0]);
+    ip_new_number(made[1]);
+    if (type & SOCK_NONBLOCK || !ip_is_taking() || !is_served(family, type, protocol) || !ip_is_own_process()) return 0;
+    ip_lock();
+    struct ip_socket *one = adopt(made[0], family, 0), *other = one ? adopt(made[1], family, 0) : NULL;
+    if (other) ip_begin_pair(one, made[0], other, made[1]);
+    else if (one) ip_forget_number(made[0]);
+    ip_unlock();
+    return 0;
+}
+
 static int option_of(int fd, int option) {
     int value = -1;
     return getsockopt(fd, SOL_SOCKET, option, &value, &(socklen_t){sizeof value}) ? -1 : value;

@@ -106,6 +106,23 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
     settle(w);
 }
 
+void fs_join_pair(struct fs_connection *one, struct fs_connection *other) {
+    struct fs_connection *ends[2] = {one, other};
+    struct fs_path *paths[2] = {&fs_whole_of(one)->path, &fs_whole_of(other)->path};
+    struct fs_attach_hooks of_pollers[2];
+    struct fs_step_result results[2];
+    for (int i = 0; i < 2; i++) {
+        if (!fs_conn_identify(ends[i])) return;
+        fs_find_stream_kind(ends[i]);
+        if (ends[i]->stream->needs_kernel(fs_fd(ends[i]))) return;
+        take_over_options(ends[i]);
+        of_pollers[i] = (struct fs_attach_hooks){tell_pollers, untell_pollers, fs_pollable_of(ends[i])};
+    }
+    fs_connector_join(paths, ends, fs_front.polls ? of_pollers : NULL, results);
+    for (int i = 0; i < 2 && fs_front.polls; i++)
+        if (results[i].what == FS_STEP_MOVED) fs_poller_after_attach(fs_pollable_of(ends[i]), 1);
+}
+
 int fs_leave_loop(struct fs_connection *c, const struct fs_attach_hooks *loop) {
     struct fs_whole *w = fs_whole_of(c);
     if (!fs_is_attached(c)) return 0;

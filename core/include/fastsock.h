@@ -242,6 +242,10 @@ int fs_leave_loop(struct fs_connection *c, const struct fs_attach_hooks *loop);
  * Returns 1 if that decided it. [host lock] */
 int fs_stay_on_tcp(struct fs_connection *c, enum fs_reason reason, int searching);
 
+/* Both ends of a connection are this process's, and a fork is about to share them: they attach without a search, if they may move. [host lock,
+ * inside both, before fs_fork_in_parent] */
+void fs_join_pair(struct fs_connection *one, struct fs_connection *other);
+
 /* Returns why the connection is on kernel TCP; FS_REASON_NONE on the ring. [any] */
 enum fs_reason fs_reason_of(const struct fs_connection *c);
 
