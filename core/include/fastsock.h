@@ -242,8 +242,7 @@ int fs_leave_loop(struct fs_connection *c, const struct fs_attach_hooks *loop);
  * Returns 1 if that decided it. [host lock] */
 int fs_stay_on_tcp(struct fs_connection *c, enum fs_reason reason, int searching);
 
-/* Both ends of a connection are this process's, and a fork is about to share them: they attach without a search, if they may move. [host lock,
- * inside both, before fs_fork_in_parent] */
+/* Both ends are this process's, and a fork is about to share them: they attach without a search, if they may move. [host lock, inside both] */
 void fs_join_pair(struct fs_connection *one, struct fs_connection *other);
 
 /* Returns why the connection is on kernel TCP; FS_REASON_NONE on the ring. [any] */
@@ -481,11 +480,8 @@ void fs_expect_exec(int comes);
 
 /* ---- statistics ------------------------------------------------------------------------------------------------------- */
 
-/* Sets `sum` to the counters of all connections of this process, those included that have ended. [host lock] */
-void fs_sum_counters(struct fs_counters *sum);
-
-/* Sets `copy` to the counters of a connection that is open. [host lock] */
-void fs_copy_counters(struct fs_connection *c, struct fs_counters *copy);
+/* Sets `sum` to the counters of a connection that is open; or (`c` NULL) of all of this process, those included that have ended. [host lock] */
+void fs_sum_counters(struct fs_connection *c, struct fs_counters *sum);
 
 /* Returns how many connections of this process were counted on kernel TCP for this reason, on the ring for FS_REASON_NONE. A closed
  * connection stays counted. [host lock] */
