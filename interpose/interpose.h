@@ -346,6 +346,10 @@ int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t 
 int ip_is_nonblocking(struct ip_socket *s);
 void ip_note_nonblocking(struct ip_socket *s, int flag); /* this process has set O_NONBLOCK to `flag` */
 
+/* Around a call that may set it: processes that have the connection too hear of the change. The connection, inside until the end; or NULL. */
+struct ip_socket *ip_begin_change(int fd, struct fs_call *call);
+void ip_end_change(struct ip_socket *s, struct fs_call *call);
+
 /* True if a receive of a message tells how much is left (TCP_INQ). Inside. */
 int ip_tells_left(struct ip_socket *s);
 

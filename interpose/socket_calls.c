@@ -258,7 +258,10 @@ int fcntl(int fd, int what, ...) {
     struct ip_socket *s = ip_socket_at(fd);
     long flags = (long)argument;
     if (s && ((what == F_SETFL && flags & O_ASYNC) || what == F_SETSIG)) ip_leave_ring(s); /* SIGIO is the kernel's to send */
+    struct fs_call call;
+    struct ip_socket *changed = what == F_SETFL ? ip_begin_change(fd, &call) : NULL;
     int got = real.fcntl(fd, what, argument);
+    ip_end_change(changed, &call);
     if (ip_unlikely(got < 0) && ip_give_back()) got = real.fcntl(fd, what, argument);
     if (got < 0) return got;
     if (s && what == F_SETFL) ip_note_nonblocking(s, (flags & O_NONBLOCK) != 0);

@@ -180,8 +180,13 @@ int64_t fs_unread(struct fs_connection *c) {
     return fs_is_attached(c) && fs_receives_on_ring(c) ? (int64_t)fs_available(&c->ring, INT32_MAX) : -1;
 }
 
-int fs_option_set(struct fs_connection *c, int level, int option) {
+/* SYNC: changes - pairs with fs_wait_setting: a change has begun before the kernel's call, and ended behind it. */
+static void count_change(struct fs_connection *c, int done) { fs_add_sc(&fs_own(c)->changes, done ? ((uint64_t)1 << 32) - 1 : 1); }
+
+int fs_option_set(struct fs_connection *c, int level, int option, int done) {
     int fd = fs_fd(c);
+    if (level == FS_FLAGS_LEVEL || (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO))) count_change(c, done);
+    if (!done || level == FS_FLAGS_LEVEL) return 0;
     if (level == IPPROTO_TCP && option == TCP_NODELAY && !fs_is_attached(c) && !fs_is_searching(&fs_whole_of(c)->path))
         return 0; /* a search asks when it begins, and many connections end before */
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO)) {

@@ -364,12 +364,14 @@ int64_t fs_end_partial(struct fs_connection *c, int64_t done, int64_t why);
 
 /* ---- options ------------------------------------------------------------------------------------------------------- */
 
-/* Returns SO_RCVTIMEO or SO_SNDTIMEO in nanoseconds; -1: not set. The first call that needs the value asks the kernel. [inside] */
-int64_t fs_timeout_option(struct fs_connection *c, int what);
+/* Returns SO_RCVTIMEO (FS_RECEIVE) or SO_SNDTIMEO (FS_SEND) in nanoseconds, -1: not set; or true if O_NONBLOCK is set (FS_MODE). The first call
+ * that needs the value asks the kernel, and the first one behind a change by whichever process has the connection. [inside] */
+int64_t fs_wait_setting(struct fs_connection *c, int what);
 
-/* The program has set an option at the kernel: it counts on the ring as well. Returns 0; or -EINTR with the kernel's value set. Takes
- * both locks for a buffer's size. [inside] */
-int fs_option_set(struct fs_connection *c, int level, int option);
+/* The program is about to set an option at the kernel (`done` 0), or a flag of the number (level FS_FLAGS_LEVEL); or it has (1), and it counts on the
+ * ring as well. Returns 0; or -EINTR with the kernel's value set. Takes both locks for a buffer's size. [inside] */
+enum { FS_FLAGS_LEVEL = -1 };
+int fs_option_set(struct fs_connection *c, int level, int option, int done);
 
 /* ---- epoll, poll and select ------------------------------------------------------------------------------------------- */
 
