@@ -42,8 +42,8 @@ ADVICE = MappingProxyType(
             "connection with another process, or cannot be served: `fastsock doctor` there says more."
         ),
         Reason.EXCLUDED: (
-            "ports_allowed, ports_excluded, addresses_allowed or addresses_excluded excludes it: change that setting "
-            "if the connection should move."
+            "ports_*, addresses_* or paths_* (allowed, excluded) excludes it: change that setting if the connection "
+            "should move."
         ),
         Reason.REMOTE: (
             "Nothing to do if the other end is on another host. If it is on this one, in another network namespace (a "

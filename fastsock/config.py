@@ -53,6 +53,13 @@ def _text(value: Any) -> str:
     return ",".join(f"{item[0]}-{item[1]}" if isinstance(item, tuple) else str(item) for item in value)
 
 
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode(errors="surrogateescape")  # as a path has it, whatever its bytes are
+    except UnicodeEncodeError:
+        return text.encode(errors="replace")
+
+
 def _network(packed: bytes, bits: int) -> Network:
     from ipaddress import IPv4Network, IPv6Network  # rarely needed
 
@@ -137,6 +144,13 @@ class Settings:
     addresses_excluded: tuple[Network, ...]
     """A connection with one of these addresses stays on kernel TCP."""
 
+    paths_allowed: tuple[str, ...]
+    """If set, a stream socket of AF_UNIX moves only if one of its two ends has one of these paths, or lies in one of
+    these folders. "@name" is an abstract name, "@" every one. Example: "/run/postgresql,@name"."""
+
+    paths_excluded: tuple[str, ...]
+    """A stream socket of AF_UNIX with one of these paths, folders or abstract names stays in the kernel."""
+
     memory_cap: int
     """Limit in bytes on the shared memory in use by connections of this process. A connection stays on kernel TCP if
     its region would exceed the limit (2 MiB with the other defaults; the overflow buffer does not count). An idle
@@ -150,7 +164,7 @@ class Settings:
             raise TypeError(f"no setting {name!r}; the settings are {', '.join(_public())}")
         texts = {name: _text(value).replace("\0", "\\0") for name, value in values.items()}
         try:
-            given, read = libc_front.read_settings({it: text.encode(errors="replace") for it, text in texts.items()})
+            given, read = libc_front.read_settings({it: _encoded(text) for it, text in texts.items()})
         except ValueError as error:
             raise SettingError(*error.args) from None
         for name in ("addresses_allowed", "addresses_excluded"):

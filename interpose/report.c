@@ -52,12 +52,21 @@ static int add_ends(struct line *l, struct ip_socket *s) {
     return 1;
 }
 
+/* Of a unix stream the user of its other end, if that is another one: /proc does not tell. */
+static void add_user(struct line *l, struct ip_socket *s) {
+    struct ucred who;
+    socklen_t size = sizeof who;
+    if (getsockopt(fs_fd(ip_conn(s)), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid != (uid_t)-1 && who.uid != geteuid())
+        add(l, ", \"user\": %u", (unsigned)who.uid);
+}
+
 static void report(struct ip_socket *s, const char *event, const char *name, const char *value, const char *reason) {
     ip_tell_program(s, event, name, value, reason);
     struct line *l = ip_likely(!folder[0]) ? NULL : begin(event);
     if (!l) return;
     add(l, ", \"fd\": %d, \"%s\": \"%s\"", fs_fd(ip_conn(s)), name, value);
     if (reason) add(l, ", \"reason\": \"%s\"", reason);
+    if (reason) add_user(l, s);
     size_t before = l->length;
     add(l, ", ");
     if (!add_ends(l, s)) l->length = before; /* it is reset, or closed */
@@ -86,7 +95,7 @@ void ip_report_fallback(struct ip_socket *s, int left, int64_t bridge) {
     char process[24];
     snprintf(process, sizeof process, "%lld", (long long)bridge);
     if (bridge) ip_report(s, "fastsock.bridge", "process", process);
-    if (left == FS_CANNOT_FALL_BACK) ip_report(s, "fastsock.stays_on_ring", "why", "no descriptor or process is left");
+    if (left == FS_CANNOT_FALL_BACK) ip_report(s, "fastsock.stays_on_ring", "why", "no descriptor or process is left, or the peer is another user's");
     if (left == FS_FELL_BACK_BROKEN) ip_report_broken(s);
 }
 

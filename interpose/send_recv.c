@@ -141,7 +141,7 @@ static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flag
             if (got > 0) continue;
         }
         if (got == -EINTR && !is_interrupted(s, &w) && !asleep) continue;
-        if (!room && (got == -EAGAIN || got == -EINTR)) return 0; /* as TCP, whose wait for no bytes is over whatever ends it */
+        if (!room && (got == -EAGAIN || got == -EINTR)) return fs_end_partial(ip_conn(s), -1, got);
         if (got == -EAGAIN) { /* its time is over: what came just now counts, and a lost peer does */
             int64_t last = fs_try_recv(ip_conn(s), into + filled, room - filled, flags & ~MSG_WAITALL, FS_FINAL);
             if (last >= 0) return (int64_t)filled + last;

@@ -105,6 +105,15 @@ static int read_network(struct word w, struct fs_list *list, struct fs_setting_e
     return 0;
 }
 
+static int read_path(struct word w, struct fs_list *list, struct fs_setting_error *e) {
+    struct fs_path_pattern *pattern;
+    if (w.length >= (int)sizeof pattern->text) return wrong(e, w, "paths, folders or abstract names, such as /run/postgresql,@name, at most 107 bytes long");
+    if (!(pattern = one_more(list, sizeof *pattern))) return 0;
+    memcpy(pattern->text, w.at, (size_t)w.length);
+    pattern->length = w.length;
+    return 0;
+}
+
 /* The number of this process's user namespace, in which users have their numbers; 0 if it is unknown. */
 static uint64_t own_namespace(void) {
     struct stat space;
@@ -158,7 +167,7 @@ static int read_folder(struct word w, struct fs_list *list, struct fs_setting_er
 
 static int read_list(const struct fs_setting *it, const char *text, struct fs_list *list, struct fs_setting_error *e) {
     int (*read_item)(struct word, struct fs_list *, struct fs_setting_error *) =
-        it->kind == FS_PORTS ? read_ports : it->kind == FS_NETWORKS ? read_network : read_user;
+        it->kind == FS_PORTS ? read_ports : it->kind == FS_NETWORKS ? read_network : it->kind == FS_PATHS ? read_path : read_user;
     struct word whole = trimmed(text, strlen(text));
     if (it->kind == FS_FOLDER) return read_folder(whole, list, e);
     if (it->kind == FS_USERS && is(whole, "any")) return list->any = 1, 0;

@@ -67,9 +67,13 @@ void ip_use_settings(const struct fs_settings *s) {
         .waits = s->_meeting_ms > 0,
     };
     struct fs_limits limits = {
-        s->ports_allowed.items, s->ports_excluded.items, s->addresses_allowed.items, s->addresses_excluded.items,
-        s->ports_allowed.count, s->ports_excluded.count, s->addresses_allowed.count, s->addresses_excluded.count,
-        (int)s->unix_streams,
+        .ports_allowed = s->ports_allowed.items, .ports_allowed_count = s->ports_allowed.count,
+        .ports_excluded = s->ports_excluded.items, .ports_excluded_count = s->ports_excluded.count,
+        .addresses_allowed = s->addresses_allowed.items, .addresses_allowed_count = s->addresses_allowed.count,
+        .addresses_excluded = s->addresses_excluded.items, .addresses_excluded_count = s->addresses_excluded.count,
+        .paths_allowed = s->paths_allowed.items, .paths_allowed_count = s->paths_allowed.count,
+        .paths_excluded = s->paths_excluded.items, .paths_excluded_count = s->paths_excluded.count,
+        .unix_streams = (int)s->unix_streams,
     };
     static const char *said; /* of a folder that is not used there is one line */
     struct fs_trust trust = {s->trust.any, s->trust.self, s->trust.count, s->trust.items};

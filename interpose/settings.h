@@ -28,9 +28,11 @@
     LIST(ports_excluded, FS_PORTS, "") \
     LIST(addresses_allowed, FS_NETWORKS, "") \
     LIST(addresses_excluded, FS_NETWORKS, "") \
+    LIST(paths_allowed, FS_PATHS, "") \
+    LIST(paths_excluded, FS_PATHS, "") \
     NUMBER(memory_cap, "4294967296", 0, INT64_C(1) << 46)
 
-/* Of numbers of users, struct fs_port_range, or struct fs_network; or the characters of a path, with a zero behind them. */
+/* Of numbers of users, struct fs_port_range, struct fs_network, or struct fs_path_pattern; or the characters of a path, with a zero behind them. */
 struct fs_list {
     void *items;
     int count;
@@ -45,7 +47,7 @@ struct fs_settings {
 #undef FS_LIST_FIELD
 };
 
-enum fs_setting_kind { FS_FLAG, FS_NUMBER, FS_USERS, FS_PORTS, FS_NETWORKS, FS_FOLDER };
+enum fs_setting_kind { FS_FLAG, FS_NUMBER, FS_USERS, FS_PORTS, FS_NETWORKS, FS_PATHS, FS_FOLDER };
 
 extern const struct fs_setting {
     const char *name, *initial;

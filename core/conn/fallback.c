@@ -317,7 +317,7 @@ enum fs_fallback_result fs_fallback_collect(struct fs_connection *c, struct fs_f
     /* Returned bytes are in our kernel's queue, in front of all others: they are taken out again. */
     int64_t deadline = fs_now() + FS_ANSWER_TIME;
     while (unread_data->returned) {
-        int64_t got = fs_peek_kernel(c, NULL, unread_data->returned, MSG_TRUNC);
+        int64_t got = fs_discard_kernel(c, unread_data->returned);
         if (got > 0) unread_data->returned -= (uint64_t)got;
         else if (got != -EAGAIN || fs_now() > deadline) return FS_FALLBACK_FAILED;
         else fs_short_sleep_unlocked();

@@ -64,5 +64,5 @@ int64_t fs_end_partial(struct fs_connection *c, int64_t done, int64_t why) {
         if (is_reported_once(why)) fs_note_error(c, (uint32_t)-why);
         return done;
     }
-    return why;
+    return done < 0 && c->stream->waits_for_nothing ? 0 : why;
 }

@@ -39,6 +39,11 @@ int64_t fs_peek_kernel(struct fs_connection *c, void *into, size_t room, int fla
     return got >= 0 ? got : -errno;
 }
 
+int64_t fs_discard_kernel(struct fs_connection *c, size_t most) {
+    static char nowhere[65536]; /* (of all threads: nobody reads it) */
+    return fs_peek_kernel(c, c->stream->truncates ? NULL : nowhere, FS_MIN(most, sizeof nowhere), MSG_TRUNC);
+}
+
 int fs_kernel_position(struct fs_connection *c, uint64_t *taken) {
     return c->stream->find_position(fs_fd(c), fs_load_relaxed(&fs_own(c)->receiver.kernel_taken), taken);
 }

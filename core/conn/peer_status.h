@@ -26,6 +26,9 @@ int fs_watch_kernel(struct fs_connection *c, uint32_t events);
  * returns 0 for an empty queue although more may come: that is -EAGAIN here. */
 int64_t fs_peek_kernel(struct fs_connection *c, void *into, size_t room, int flags);
 
+/* Throws away what lies first in the kernel's queue, `most` bytes at most. Returns as fs_peek_kernel. */
+int64_t fs_discard_kernel(struct fs_connection *c, size_t most);
+
 /* Stores how far the kernel's stream was read, in bytes since the connection began. Returns 0 if the kernel cannot say. */
 int fs_kernel_position(struct fs_connection *c, uint64_t *taken);
 

@@ -12,18 +12,16 @@
 #include "conn/state.h"
 #include "conn/wake.h"
 
-enum { DISCARDED = 65536 }; /* bytes of a kernel's queue that are discarded at a time */
-
-/* As TCP: it finds what a receive of a byte would find, and takes nothing. (Rare, so it is not inlined.) */
-__attribute__((noinline)) static int64_t try_recv_nothing(struct fs_connection *c, int flags, int final) {
+/* A receive of no bytes, or to nowhere, finds what one of a byte would find, and takes nothing. (Rare, so it is not inlined.) */
+__attribute__((noinline)) static int64_t try_recv_nothing(struct fs_connection *c, size_t room, int flags, int final) {
     char byte;
     int64_t got = fs_try_recv(c, &byte, 1, (flags & ~MSG_TRUNC) | MSG_PEEK, final);
-    return FS_MIN(got, (int64_t)0);
+    return got <= 0 ? got : room ? -EFAULT : 0;
 }
 
 int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final) {
-    if (room == 0) return try_recv_nothing(c, flags, final);
     if (flags & MSG_TRUNC && !c->stream->truncates) flags &= ~MSG_TRUNC;
+    if (room == 0 || !(into || flags & MSG_TRUNC)) return try_recv_nothing(c, room, flags, final);
     struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
     if (!receiver) return -EAGAIN; /* a stopped process has the lock: the caller handles signals, and tries again */
     /* Damage by a dead holder cannot always be repaired. */
@@ -54,7 +52,7 @@ __attribute__((noinline)) static int64_t check_liveness(struct fs_connection *c)
         if (got < 0) return fs_recv_kernel_error(c, errno);
         if (fs_ring_readable(&c->ring)) return FS_MOVED_ON;
         if (fs_has_stray_bytes(c, &got)) return FS_VIOLATED;
-        fs_system.recv(fs_fd(c), NULL, DISCARDED, MSG_TRUNC | MSG_DONTWAIT); /* they would hide the end */
+        fs_discard_kernel(c, SIZE_MAX); /* they would hide the end */
     }
     return -EAGAIN;
 }

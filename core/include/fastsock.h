@@ -359,7 +359,7 @@ void fs_note_in_kernel(struct fs_connection *c, int calls);
 
 /* Returns the result of a call that has done `done` bytes and cannot go on; `why` is FS_VIOLATED or a negative errno. As
  * in the kernel, a call that has done a part returns that, and an error of the connection waits for the next call. A call that has done
- * nothing returns `why`. [inside] */
+ * nothing returns `why`. `done` -1: a receive of no bytes, whose wait has ended. [inside] */
 int64_t fs_end_partial(struct fs_connection *c, int64_t done, int64_t why);
 
 /* ---- options ------------------------------------------------------------------------------------------------------- */

@@ -34,8 +34,31 @@ static int has_address(const struct fs_network *networks, int count, const struc
     return 0;
 }
 
-int fs_permits(const struct fs_stream_identity *ends) {
+/* A pattern is the path itself, a folder above it, or the beginning as far as a '/'; "@" is every abstract name. */
+static int has_path(const struct fs_path_pattern *patterns, int count, const char *path, int length) {
+    for (int i = 0; i < count; i++) {
+        const struct fs_path_pattern *it = &patterns[i];
+        if (it->length > length || memcmp(it->text, path, (size_t)it->length) != 0) continue;
+        if (it->length == length || path[it->length] == '/' || it->text[it->length - 1] == '/' || (it->length == 1 && *it->text == '@')) return 1;
+    }
+    return 0;
+}
+
+static int permits_paths(int fd, const struct fs_stream_identity *ends) {
     const struct fs_limits *l = &limits;
+    int allowed = !l->paths_allowed_count;
+    char path[FS_PATH_TEXT];
+    for (int remote = 0; remote < 2 && (l->paths_allowed_count || l->paths_excluded_count); remote++) {
+        int length = ends->kind->find_path(fd, remote, path);
+        if (length && has_path(l->paths_excluded, l->paths_excluded_count, path, length)) return 0;
+        allowed |= length && has_path(l->paths_allowed, l->paths_allowed_count, path, length);
+    }
+    return allowed;
+}
+
+int fs_permits(int fd, const struct fs_stream_identity *ends) {
+    const struct fs_limits *l = &limits;
+    if (!ends->kind->has_addresses) return permits_paths(fd, ends);
     const struct fs_stream_endpoint *a = &ends->here, *b = &ends->there;
     int ports = l->ports_allowed_count, networks = l->addresses_allowed_count;
     if (ports && !has_port(l->ports_allowed, ports, a) && !has_port(l->ports_allowed, ports, b)) return 0;
@@ -69,8 +92,7 @@ enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connecti
         fs_store_relaxed(&c->locality, local ? FS_HERE : FS_ELSEWHERE);
         publishes = fs_publishes(&ends);
         if (!local && !fs_rendezvous_dir()) reason = FS_REASON_REMOTE;
-        else if ((ends.kind->has_addresses && !fs_permits(&ends)) || publishes < 0) reason = FS_REASON_EXCLUDED;
-        else if (!ends.kind->has_own_user(fs_fd(c))) reason = FS_REASON_UNTRUSTED;
+        else if (!fs_permits(fs_fd(c), &ends) || publishes < 0) reason = FS_REASON_EXCLUDED;
     }
     if (reason == FS_REASON_NONE) {
         *failed = fs_connector_begin(path, NULL, publishes, &ends);

@@ -5,8 +5,8 @@
 #include "transport/stream.h"
 #include "rendezvous/connector.h"
 
-/* Returns true if a connection with these two ends may move. */
-int fs_permits(const struct fs_stream_identity *ends);
+/* Returns true if the settings let a connection with these two ends move. */
+int fs_permits(int fd, const struct fs_stream_identity *ends);
 
 /* Finds out of which kind the kernel's stream is, where connections of more than one may move. */
 void fs_find_stream_kind(struct fs_connection *c);

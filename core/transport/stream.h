@@ -41,15 +41,17 @@ struct fs_peer_socket {
 };
 
 enum { FS_END_TEXT = 48 }; /* bytes that the text of an end has room in, with the 0 behind it */
+enum { FS_PATH_TEXT = 108 }; /* bytes that its path has room in (sun_path, unix(7)) */
 
 struct fs_stream_kind {
     const char *name; /* the word for it in the names that are published */
-    int has_addresses;  /* its ends are addresses of networks: the settings may rule them out, and the peer may be on another host */
+    int has_addresses;  /* its ends are addresses of networks, so the peer may be on another host. Else they may have paths */
     int counts_bytes;   /* positions are counted from the beginning; else from the switch, which comes when all is read that was sent before */
     int resets;         /* bytes for an end that reads no more are taken, and draw a reset, and SO_LINGER may ask for one. Else the kernel
                          * refuses such bytes as soon as the end reads no more, and SO_LINGER says nothing */
     int has_receive_buffer; /* SO_RCVBUF bounds what lies unread; else only the SO_SNDBUF of who has sent it */
     int truncates;      /* with MSG_TRUNC a receive throws bytes away */
+    int waits_for_nothing; /* a receive of no bytes returns 0 whatever ends its wait; else the wait's error */
 
     /* ---- the two ends. Each of these returns 0 if the kernel does not know, or `fd` is not of this kind and connected. */
     int (*identify)(int fd, struct fs_stream_identity *ends); /* sets all but `network`. -EAGAIN: no process has the other end yet */
@@ -60,8 +62,9 @@ struct fs_stream_kind {
     /* Sets `*peer`, for an established connection in this network namespace. `diag`: asks there (fs_open_diag); -1: on a socket of its own,
      * which costs the double. */
     int (*find_peer)(int fd, int diag, struct fs_peer_socket *peer);
-    /* True if nothing that the program may ask of the socket tells another user than this process's. (A bridge would have this one.) */
-    int (*has_own_user)(int fd);
+    /* Sets `text` to the path that this end was bound to, or the `remote` one; to '@' and its abstract name. Returns the length; 0: it has
+     * neither. */
+    int (*find_path)(int fd, int remote, char text[FS_PATH_TEXT]);
 
     /* ---- positions: payload bytes since the connection began (or as `counts_bytes` says), exactly. 0: the kernel does not know. */
     int (*count_taken)(int fd, uint64_t *taken); /* taken out of the kernel's queue; also 0 if the stream is not open in both directions */
@@ -82,7 +85,8 @@ struct fs_stream_kind {
     int (*is_corked)(int fd);    /* true while the kernel may keep bytes back */
     int (*is_nodelay)(int fd);   /* true if the program wants each message sent by itself */
 
-    /* ---- a connection within this process, for a bridge. Its first end gets the flags and options of `like`. Returns 0 or -errno. */
+    /* ---- a connection within this process, for a bridge. Its first end gets the flags and options of `like`. Returns 0 or -errno: -EPERM
+     * if it would name another user than `like` does. */
     int (*make_pair)(int like, int ends[2]);
 };
 

@@ -269,8 +269,7 @@ static int find_peer(int fd, int diag, struct fs_peer_socket *peer) {
     return 1;
 }
 
-/* (The kernel tells of no user there.) */
-static int has_own_user(int fd) { return 1; }
+static int find_path(int fd, int remote, char text[FS_PATH_TEXT]) { return 0; }
 
 /* ---- options ------------------------------------------------------------------------------------------------------------ */
 
@@ -325,12 +324,13 @@ const struct fs_stream_kind fs_tcp_stream = {
     .resets = 1,
     .has_receive_buffer = 1,
     .truncates = 1,
+    .waits_for_nothing = 1,
     .identify = identify,
     .find_network = find_network,
     .is_other_end = is_other_end,
     .write_end = write_end,
     .find_peer = find_peer,
-    .has_own_user = has_own_user,
+    .find_path = find_path,
     .count_taken = count_taken,
     .find_position = find_position,
     .count_sent = count_sent,

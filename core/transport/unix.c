@@ -14,6 +14,7 @@
 #include <linux/sockios.h>
 #include <linux/unix_diag.h>
 #include <stdio.h>
+#include <sys/un.h>
 
 #include "os/fd_reserve.h"
 
@@ -146,7 +147,17 @@ static int find_peer(int fd, int diag, struct fs_peer_socket *peer) {
     return 1;
 }
 
-static int has_own_user(int fd) { return credentials_of(fd).uid == geteuid(); }
+static int find_path(int fd, int remote, char text[FS_PATH_TEXT]) {
+    struct sockaddr_un name;
+    socklen_t size = sizeof name;
+    int (*ask)(int, struct sockaddr *, socklen_t *) = remote ? fs_system.getpeername : fs_system.getsockname;
+    if (ask(fd, (struct sockaddr *)&name, &size) < 0 || size <= offsetof(struct sockaddr_un, sun_path)) return 0;
+    int length = (int)FS_MIN(size - offsetof(struct sockaddr_un, sun_path), sizeof name.sun_path);
+    memcpy(text, name.sun_path, (size_t)length);
+    if (!*text) *text = '@';
+    else length -= !text[length - 1]; /* (the kernel counts the 0 behind a path) */
+    return length;
+}
 
 /* ---- positions ------------------------------------------------------------------------------------------------------------ */
 
@@ -204,7 +215,9 @@ static int is_nodelay(int fd) { return 0; }
 
 /* ---- a pair --------------------------------------------------------------------------------------------------------------- */
 
+/* (The new socket names this process as its peer. A program that asks it may believe what it says.) */
 static int make_pair(int like, int ends[2]) {
+    if (credentials_of(like).uid != geteuid()) return -EPERM;
     if (fs_system.socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) return -errno;
     fs_copy_options(like, ends[0]);
     return 0;
@@ -217,7 +230,7 @@ const struct fs_stream_kind fs_unix_stream = {
     .is_other_end = is_other_end,
     .write_end = write_end,
     .find_peer = find_peer,
-    .has_own_user = has_own_user,
+    .find_path = find_path,
     .count_taken = count_taken,
     .find_position = find_position,
     .count_sent = count_sent,

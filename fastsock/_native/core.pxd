@@ -260,7 +260,10 @@ cdef extern from "settings.h" nogil:
     struct fs_network:
         unsigned char address[16]
         int bits
-    enum fs_setting_kind: FS_FLAG, FS_NUMBER, FS_USERS, FS_PORTS, FS_NETWORKS, FS_FOLDER
+    struct fs_path_pattern:
+        int length
+        char text[108]
+    enum fs_setting_kind: FS_FLAG, FS_NUMBER, FS_USERS, FS_PORTS, FS_NETWORKS, FS_PATHS, FS_FOLDER
     struct fs_setting:
         const char *name
         const char *initial

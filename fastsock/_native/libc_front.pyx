@@ -77,6 +77,7 @@ cdef class Given:
         cdef fs_list *found = <fs_list *>place
         cdef fs_port_range *ports
         cdef fs_network *networks
+        cdef fs_path_pattern *paths
         cdef char users[64 * 32]
         cdef int at
         if it.kind == FS_FLAG:
@@ -91,6 +92,9 @@ cdef class Given:
         if it.kind == FS_PORTS:
             ports = <fs_port_range *>found.items
             return tuple([(ports[at].first, ports[at].last) for at in range(found.count)])
+        if it.kind == FS_PATHS:
+            paths = <fs_path_pattern *>found.items
+            return tuple([paths[at].text[:paths[at].length].decode(errors="surrogateescape") for at in range(found.count)])
         networks = <fs_network *>found.items
         return tuple([(networks[at].address[:16], networks[at].bits) for at in range(found.count)])
 

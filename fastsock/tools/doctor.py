@@ -24,7 +24,7 @@ from fastsock import _startup, config, launch
 from fastsock.advice import advice_for, refused_by
 from fastsock.path_events import DISABLED, Reason
 from fastsock.tools import checks, introspection
-from fastsock.tools.peers import Peers
+from fastsock.tools.peers import Peers, user_name
 
 __all__ = ["Watched", "examine", "watch"]
 
@@ -215,6 +215,8 @@ def _judged(
                 left_open = [one for one in line["open"] if one["path"] == "tcp"]
             elif what == "fastsock.path":
                 end = {"pid": pid, "local": line.get("local", "?"), "peer": line.get("peer", "?")}
+                if "user" in line:
+                    end["user"] = line["user"]
                 decided_ends.add((end["local"], end["peer"]))
                 if line["path"] == "ring":
                     moved.append(end)
@@ -281,11 +283,8 @@ def _with_peer(reason: str, end: dict[str, Any], peers: Peers) -> dict[str, Any]
         peer = peers.of(end["local"], end["peer"])
     except OSError:
         peer = None
-    return {
-        **end,
-        "program": str(peer) if peer else "",
-        "advice": advice_for(reason, peer, peers.user_of(end["local"], end["peer"])),
-    }
+    user = user_name(end.pop("user")) if "user" in end else peers.user_of(end["local"], end["peer"])
+    return {**end, "program": str(peer) if peer else "", "advice": advice_for(reason, peer, user)}
 
 
 EVENTS = {
@@ -306,7 +305,9 @@ EVENT_ADVICE = {
         "otherwise run the same version of fastsock at both ends, and if you do, please report it"
     ),
     "fastsock.fault": ("if a process was killed or ran out of descriptors, that is the cause; else please report it"),
-    "fastsock.stays_on_ring": "raise the limits on descriptors (ulimit -n) and processes (ulimit -u)",
+    "fastsock.stays_on_ring": (
+        "raise the limits on descriptors (ulimit -n) and processes (ulimit -u), or let both ends be one user's"
+    ),
     "fastsock.no_connection_thread": "raise the limit on processes and threads (ulimit -u; TasksMax, --pids-limit)",
 }
 

@@ -13,7 +13,7 @@ import attrs
 from fastsock.advice import Peer
 from fastsock.tools import introspection
 
-__all__ = ["Peers"]
+__all__ = ["Peers", "user_name"]
 
 Ends = tuple[str, str]
 """Address and port of an end, and of the other end."""
@@ -75,11 +75,7 @@ class Peers:
     def user_of(self, local: str, peer: str) -> str:
         """Returns the name of the user whose the other end is, or "" if it is this user, or unknown."""
         user = self.users.get((local, peer), os.geteuid())
-        if user == os.geteuid():
-            return ""
-        with suppress(KeyError):
-            return pwd.getpwuid(user).pw_name
-        return str(user)
+        return "" if user == os.geteuid() else user_name(user)
 
     def _look_elsewhere(self, ends: Ends) -> None:
         """Looks for the other end in the other network namespaces of this host whose processes this user may see."""
@@ -108,6 +104,12 @@ class Peers:
         for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()) if wanted else ():
             for inode in introspection.sockets(pid) & wanted:
                 self.owners.setdefault(inode, pid)
+
+
+def user_name(user: int) -> str:
+    with suppress(KeyError):
+        return pwd.getpwuid(user).pw_name
+    return str(user)
 
 
 def listener(address: str) -> int | None:

@@ -15,6 +15,8 @@ pytestmark = [
 
 ROOT, ALICE, BOB = 0, 50001, 50002
 
+UNIX = {"FASTSOCK_UNIX_STREAMS": "1"}
+
 USERS = """
 import json
 UNDECIDED = {"too few operations", "looking for the peer", "returned to kernel TCP, or nothing sent yet"}
@@ -25,6 +27,23 @@ def become(user):
     os.setresuid(user, user, user)
 def standing(sock):
     return [path_of(sock), fastsock.path_of(sock).reason]
+if sys.argv[3:] == ["unix"]:
+    def listening():
+        sock = fastsock.socket(socket.AF_UNIX)
+        sock.bind("")
+        sock.listen()
+        return sock
+    def connect(name, publishes=None):
+        sock = fastsock.socket(socket.AF_UNIX)
+        sock.connect("\\0" + name)
+        return sock
+    def address(listener):
+        return listener.getsockname()[1:].decode()
+else:
+    def connect(port, publishes=None, over_tcp=connect):
+        return over_tcp(int(port), publishes)
+    def address(listener):
+        return listener.getsockname()[1]
 def line(sock):
     said = b""
     while not said.endswith(b"\\n"):
@@ -37,7 +56,7 @@ SERVER = (
     USERS
     + """
 with listening() as listener:
-    say(listener.getsockname()[1])
+    say(address(listener))
     ends = [listener.accept()[0] for _ in range(2)]
 def serve(end):
     while end.recv(1):
@@ -51,7 +70,7 @@ for thread in threads: thread.join()
 CLIENT = (
     USERS
     + """
-ends = [connect(int(sys.argv[2]), publishes) for publishes in (True, False)]
+ends = [connect(sys.argv[2], publishes) for publishes in (True, False)]
 def both(end):
     end.sendall(b"?")
     time.sleep(0.001)
@@ -83,26 +102,30 @@ PAIRS = [  # the server's user and its `trust`, the client's, and where that lea
 ]
 
 
+@pytest.mark.parametrize("streams", ["tcp", "unix"])
 @pytest.mark.parametrize(("user", "trust", "other", "others_trust", "path"), PAIRS)
-def test_users_meet_who_trust_each_other(user: int, trust: str, other: int, others_trust: str, path: list[str]) -> None:
+def test_users_meet_who_trust_each_other(
+    user: int, trust: str, other: int, others_trust: str, path: list[str], streams: str
+) -> None:
     """As publisher and as seeker; and both ends say why if they do not."""
-    with running(SERVER, user, FASTSOCK_TRUST=trust) as server:
-        port = server.line()
-        with running(CLIENT, other, port, FASTSOCK_TRUST=others_trust) as client:
-            assert json.loads(client.line()) == [path] * 4
+    with (
+        running(SERVER, user, "", streams, FASTSOCK_TRUST=trust, **UNIX) as server,
+        running(CLIENT, other, server.line(), streams, FASTSOCK_TRUST=others_trust, **UNIX) as client,
+    ):
+        assert json.loads(client.line()) == [path] * 4
 
 
 FALLS_BACK = (
     USERS
     + """
 with listening() as listener:
-    say(listener.getsockname()[1])
+    say(address(listener))
     end = listener.accept()[0]
 settle(end, leads=False)
 told()
-peer = end.getpeername()
+cookie = end.getsockopt(socket.SOL_SOCKET, 57, 8)
 with taken_back(end) as kernel:
-    say(len(read_exactly(kernel, 50000)) if kernel.getpeername() == peer else "a bridge")
+    say(len(read_exactly(kernel, 50000)) if kernel.getsockopt(socket.SOL_SOCKET, 57, 8) == cookie else "a bridge")
     kernel.sendall(b"kernel")
 """
 )
@@ -110,7 +133,7 @@ with taken_back(end) as kernel:
 SENDS = (
     USERS
     + """
-end = connect(int(sys.argv[2]))
+end = connect(sys.argv[2])
 settle(end)
 end.sendall(bytes(50000))
 say("sent")
@@ -119,15 +142,57 @@ say(end.recv(10))
 )
 
 
-def test_a_connection_of_two_users_falls_back_with_what_lies_unread() -> None:
+@pytest.mark.parametrize("streams", ["tcp", "unix"])
+def test_a_connection_of_two_users_falls_back_with_what_lies_unread(streams: str) -> None:
     """The peer sends it again. (Without its help a bridge process would carry the connection.)"""
     with (
-        running(FALLS_BACK, ALICE, FASTSOCK_TRUST=f"{BOB}") as server,
-        running(SENDS, BOB, server.line(), FASTSOCK_TRUST=f"{ALICE}") as client,
+        running(FALLS_BACK, ALICE, "", streams, FASTSOCK_TRUST=f"{BOB}", **UNIX) as server,
+        running(SENDS, BOB, server.line(), streams, FASTSOCK_TRUST=f"{ALICE}", **UNIX) as client,
     ):
         assert client.line() == "sent"
         server.tell()
         assert (server.line(), client.line()) == ("50000", "b'kernel'")
+
+
+STAYS = (
+    USERS
+    + """
+with listening() as listener:
+    say(address(listener))
+    end = listener.accept()[0]
+settle(end, leads=False)
+told()
+with taken_back(end) as kernel:
+    said = struct.unpack("3i", kernel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    say([said[1], len(read_exactly(kernel, 50000)), kernel.recv(1)])
+    kernel.sendall(b"an answer")
+"""
+)
+
+SHUTS = (
+    USERS
+    + """
+end = connect(sys.argv[2])
+settle(end)
+end.sendall(bytes(50000))
+end.shutdown(socket.SHUT_WR)
+say("sent")
+say(end.recv(10))
+"""
+)
+
+
+def test_no_bridge_makes_one_user_look_like_another() -> None:
+    """What the socket says of the other end is the kernel's word, and a bridge would have this process's user. So where
+    the peer cannot help, the connection stays on the ring."""
+    with (
+        running(STAYS, ALICE, "", "unix", FASTSOCK_TRUST=f"{BOB}", **UNIX) as server,
+        running(SHUTS, BOB, server.line(), "unix", FASTSOCK_TRUST=f"{ALICE}", **UNIX) as client,
+    ):
+        assert client.line() == "sent"
+        server.tell()
+        assert server.line() == f"[{BOB}, 50000, b'']"
+        assert client.line() == "b'an answer'"
 
 
 APART_HERE = """

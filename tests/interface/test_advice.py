@@ -22,7 +22,7 @@ def test_advice_is_one_line_that_says_something(reason):
     text = advice_for(reason)
     assert 20 < len(text) < 200
     assert text.endswith(".")
-    assert text[0].isupper() or text.startswith(("ports_allowed", "enabled"))
+    assert text[0].isupper() or text.startswith(("ports_*", "enabled"))
     assert "leave" not in text or "nothing to do" in text  # a library's code is not the reader's
     assert "\n" not in text
 
@@ -67,7 +67,7 @@ def test_a_python_program_without_fastsock_is_named_where_that_helps(reason):
     ("reason", "other", "says"),
     [
         (Reason.PEER, Reason.OPTION, "(pid 9), refused: unsupported socket option. For that end: The socket has"),
-        (Reason.UNPAID, Reason.EXCLUDED, "(pid 9), refused: address or port excluded. For that end: ports_allowed"),
+        (Reason.UNPAID, Reason.EXCLUDED, "(pid 9), refused: address or port excluded. For that end: ports_*"),
         (Reason.SEEKING, Reason.DETACHED, "(pid 9), refused: descriptor detached. For that end: Nothing to do"),
         (Reason.PEER, "", "gunicorn app:app (pid 9), has fastsock but did not answer"),
         (Reason.PEER, Reason.PEER, "gunicorn app:app (pid 9), has fastsock but did not answer"),

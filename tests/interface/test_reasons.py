@@ -130,6 +130,76 @@ def test_excluded(excluded, family):
                 assert reasons(pair) == ["address or port excluded"] * 2
 
 
+PATHS = {
+    "its path": ({"paths_excluded": "{folder}/s"}, False),
+    "its folder": ({"paths_excluded": "/none,{folder}"}, False),
+    "its folder with a slash": ({"paths_excluded": "{folder}/"}, False),
+    "every path": ({"paths_excluded": "/"}, False),
+    "a part of its name": ({"paths_excluded": "{folder}/socke,{folder}/s/"}, True),
+    "another path": ({"paths_excluded": "{folder}/socket2,@socket,@"}, True),
+    "not allowed": ({"paths_allowed": "/none,@"}, False),
+    "allowed": ({"paths_allowed": "/none,{folder}"}, True),
+    "both": ({"paths_allowed": "{folder}", "paths_excluded": "{folder}/s"}, False),
+    "ports and addresses": ({"ports_allowed": "1", "addresses_excluded": "::/0,0.0.0.0/0"}, True),
+}
+NAMES = {
+    "its name": ({"paths_excluded": "@{name}"}, False),
+    "every name": ({"paths_excluded": "@"}, False),
+    "a part of its name": ({"paths_excluded": "@fastsock-tes"}, True),
+    "up to a slash": ({"paths_excluded": "@fastsock-test"}, False),
+    "a path": ({"paths_excluded": "/,{name}"}, True),
+    "allowed": ({"paths_allowed": "@{name}"}, True),
+}
+
+
+def check_paths(address: str, settings: dict[str, str], moves: bool) -> None:
+    with fastsock.configure(move_after=0, unix_streams=1, **settings), fastsock.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(1)
+        with fastsock.socket(socket.AF_UNIX) as near:
+            near.connect(address)
+            with listener.accept()[0] as far:
+                pair = Pair(near, far, "midstream")
+                exchange(pair)
+                if moves:
+                    pair.check_path()
+                else:
+                    assert reasons(pair) == ["address or port excluded"] * 2
+
+
+@pytest.mark.parametrize("excluded", PATHS)
+def test_excluded_by_a_path(excluded: str, tmp_path: pathlib.Path) -> None:
+    settings, moves = PATHS[excluded]
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / "folder" / ("socket" if moves else "s")
+    check_paths(str(path), {name: value.format(folder=path.parent) for name, value in settings.items()}, moves)
+
+
+@pytest.mark.parametrize("excluded", NAMES)
+def test_excluded_by_an_abstract_name(excluded: str) -> None:
+    settings, moves = NAMES[excluded]
+    name = f"fastsock-test/{os.getpid()}"
+    check_paths(f"\0{name}", {what: value.format(name=name) for what, value in settings.items()}, moves)
+
+
+def test_a_client_that_bound_a_path_is_excluded_by_it(tmp_path: pathlib.Path) -> None:
+    """Either end may have the path, as either end may have the port."""
+    for excluded in ("client", "server"):
+        folder = tmp_path / excluded
+        folder.mkdir()
+        settings = {"move_after": 0, "unix_streams": 1, "paths_excluded": f"{folder}/{excluded}"}
+        with fastsock.configure(**settings), fastsock.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{folder}/server")
+            listener.listen(1)
+            with fastsock.socket(socket.AF_UNIX) as near:
+                near.bind(f"{folder}/client")
+                near.connect(f"{folder}/server")
+                with listener.accept()[0] as far:
+                    pair = Pair(near, far, "midstream")
+                    exchange(pair)
+                    assert reasons(pair) == ["address or port excluded"] * 2
+
+
 def test_memory_cap_of_the_one_who_makes_the_region():
     drop_parked()
     with pair_of(move_after=0, memory_cap=0) as pair:

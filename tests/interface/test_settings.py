@@ -34,11 +34,13 @@ VALUES: dict[str, tuple[Any, str]] = {
     "_combine_when_full": (False, "0"),
     "unix_streams": (True, "1"),
     "trust": ("user,root,4294967294", " user, root,4294967294"),
-    "rendezvous_dir": ("/tmp/none-such", " /tmp/none-such "),
+    "rendezvous_dir": ("/tmp/none-such\udcff", " /tmp/none-such\udcff "),
     "ports_allowed": (((80, 80), (8000, 8100)), "80,8000-8100"),
     "ports_excluded": (((22, 22),), " 22 "),
     "addresses_allowed": ((ip_network("127.0.0.0/8"), ip_network("::1")), "127.0.0.0/8, ::1"),
     "addresses_excluded": ((ip_network("10.0.0.1"),), "10.0.0.1"),
+    "paths_allowed": (("/run/postgresql", "@name"), " /run/postgresql, @name"),
+    "paths_excluded": (("/tmp/\udcff",), "/tmp/\udcff"),
     "memory_cap": (1 << 20, "1048576"),
 }
 
@@ -61,7 +63,8 @@ WRONG = {
     "ports_allowed": ["80-", "http", "65536", "9-8", "-5", "1,2,x"],
     "addresses_excluded": ["localhost", "127.0.0.0/33", "::g", "1.2.3"],
     "chunk_size": ["1025", "4000"],
-    "rendezvous_dir": ["relative", "/" * 87],
+    "rendezvous_dir": ["relative", "/" * 87, "\ud800"],
+    "paths_allowed": ["/" * 108],
 }
 
 

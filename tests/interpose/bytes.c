@@ -44,6 +44,8 @@ void whole(int a, int b) {
     show(into, 7);
     SAY(write(a, "gone", 4));
     arrive(b, 4);
+    SAY(recv(b, NULL, 2, 0));
+    SAY(recv(b, NULL, 2, MSG_PEEK | MSG_WAITALL));
     SAY(recv(b, NULL, 3, MSG_TRUNC));
     SAY(recv(b, into, 64, 0));
 }
@@ -60,7 +62,7 @@ void messages(int a, int b) {
     SAY(recvmsg(b, &m, 0));
     printf("    name %u control %zu flags %d\n", (unsigned)m.msg_namelen, (size_t)m.msg_controllen, m.msg_flags);
     show(into, 16);
-    SAY(sendto(a, "to", 2, 0, (struct sockaddr *)&from, sizeof from));
+    if (SAY(sendto(a, "to", 2, 0, (struct sockaddr *)&from, sizeof from)) < 0) SAY(send(a, "to", 2, 0)); /* (EISCONN of AF_UNIX) */
     SAY(recvfrom(b, into, 64, 0, (struct sockaddr *)&from, &size));
     SAY(size);
     struct mmsghdr many[2] = {{.msg_hdr = {.msg_iov = out, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = out + 1, .msg_iovlen = 1}}};

@@ -1,17 +1,20 @@
-/* What the C library's calls do on a TCP connection: each case prints what it got, on plain kernel TCP and under the library the same.
+/* What the C library's calls do on a stream of the kernel's: each case prints what it got, plain and under the library the same.
  *
  *     conformance [CASE ...]        all of them without a name
  *     conformance past WAY [busy|idle]   past.c
  *
+ * TEST_STREAMS=unix: on stream sockets of AF_UNIX.
+ *
  * tests/interpose/test_interpose.py compares. */
 #include "conformance.h"
 
-void say(const char *what, long got) {
+long say(const char *what, long got) {
     int error = errno;
     printf("    %s = %ld", what, got);
     if (got < 0) printf(" %s", strerrorname_np(error));
     printf("\n");
     fflush(stdout);
+    return got;
 }
 void show(const char *data, long length) { printf("    \"%.*s\"\n", (int)(length < 0 ? 0 : length), data); }
 
@@ -35,13 +38,37 @@ int pass_on(int fd) {
     return got;
 }
 
+int on_unix_streams(void) {
+    const char *asked = getenv("TEST_STREAMS");
+    return asked && !strcmp(asked, "unix");
+}
+
+int stream_socket(int flags) { return socket(on_unix_streams() ? AF_UNIX : AF_INET, SOCK_STREAM | flags, 0); }
+
+int listening(struct address *at, int smaller) {
+    int listener = stream_socket(SOCK_CLOEXEC), bound = -1;
+    *at = (struct address){.size = sizeof(sa_family_t)}; /* (of AF_UNIX the kernel chooses an abstract name) */
+    at->at.ss_family = AF_UNIX;
+    for (int port = smaller ? 10000 + getpid() % 10000 : 0; bound < 0; port++) {
+        if (!on_unix_streams()) {
+            struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port)};
+            memcpy(&at->at, &any, at->size = sizeof any);
+        }
+        bound = bind(listener, (struct sockaddr *)&at->at, at->size);
+        if (bound < 0 && errno != EADDRINUSE) abort();
+    }
+    at->size = sizeof at->at;
+    if (listen(listener, 8) || getsockname(listener, (struct sockaddr *)&at->at, &at->size)) abort();
+    return listener;
+}
+
+int connect_to(int fd, const struct address *at) { return connect(fd, (const struct sockaddr *)&at->at, at->size); }
+
 void connect_by(int *a, int *b, int passes) {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof at;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (bind(listener, (struct sockaddr *)&at, size) || listen(listener, 8) || getsockname(listener, (struct sockaddr *)&at, &size)) abort();
-    *a = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (connect(*a, (struct sockaddr *)&at, size)) abort();
+    struct address at;
+    int listener = listening(&at, 0);
+    *a = stream_socket(SOCK_CLOEXEC);
+    if (connect_to(*a, &at)) abort();
     if (passes) listener = pass_on(listener);
     *b = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (*b < 0) abort();

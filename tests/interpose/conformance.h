@@ -1,4 +1,4 @@
-/* What the C library's calls do on a TCP connection: what the files of the cases share. A case has the two ends of a connection of this
+/* What the C library's calls do on a stream of the kernel's: what the files of the cases share. A case has the two ends of a connection of this
  * process, which was used for a while, so that it has moved where it can. It prints what it gets. */
 #ifndef CONFORMANCE_H
 #define CONFORMANCE_H
@@ -33,13 +33,23 @@
 extern char **environ;
 
 #define SAY(call) say(#call, (long)(call))
-void say(const char *what, long got);
+long say(const char *what, long got); /* returns `got` */
 void show(const char *data, long length);
 void nap(int milliseconds);
 
 void install(void);    /* the library, while the process runs */
 void tell_path(int a, int b);
 void *library_function(const char *name); /* of the library, or NULL */
+
+/* Sockets of TCP; with TEST_STREAMS=unix of AF_UNIX. */
+struct address {
+    struct sockaddr_storage at;
+    socklen_t size;
+};
+int on_unix_streams(void);
+int stream_socket(int flags);
+int listening(struct address *at, int smaller); /* `smaller`: at a smaller port than clients get, so that it gets their descriptors */
+int connect_to(int fd, const struct address *at);
 
 void connect_by(int *a, int *b, int passes); /* `passes`: the listener's number comes by a message, as from another process */
 void connect_pair(int *a, int *b);

@@ -132,7 +132,7 @@ static void send_from(const char *what, int to, int file, off_t at, size_t count
 
 void odd_files(int a, int b) {
     static char into[200000];
-    int file = memfd_create("file", MFD_CLOEXEC), pipes[2], listener = socket(AF_INET, SOCK_STREAM, 0);
+    int file = memfd_create("file", MFD_CLOEXEC), pipes[2], listener = stream_socket(0);
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     int local[2], folder = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC), null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC), writes = open("/dev/null", O_WRONLY | O_CLOEXEC);

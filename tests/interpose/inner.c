@@ -4,23 +4,15 @@
 
 #include <aio.h>
 
-static void connect_at(int *a, int *b, int listener, struct sockaddr_in *at) {
-    *a = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(*a, (struct sockaddr *)at, sizeof *at)) abort();
+static void connect_at(int *a, int *b, int listener, const struct address *at) {
+    *a = stream_socket(0);
+    if (connect_to(*a, at)) abort();
     *b = accept(listener, NULL, NULL);
     for (int i = 0; i < 30; i++) {
         char byte;
         if (write(*a, "x", 1) != 1 || read(*b, &byte, 1) != 1 || write(*b, "y", 1) != 1 || read(*a, &byte, 1) != 1) abort();
         nap(1);
     }
-}
-
-static int listening(struct sockaddr_in *at) {
-    socklen_t size = sizeof *at;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    if (bind(listener, (struct sockaddr *)at, size) || listen(listener, 8) || getsockname(listener, (struct sockaddr *)at, &size)) abort();
-    return listener;
 }
 
 /* A process prints to a pipe: its standard numbers are for connections. */
@@ -76,12 +68,12 @@ static void streams_on(int in, int to) { /* the numbers 0 and 1, whoever has mad
 }
 
 static void at_standard_numbers(void) {
-    struct sockaddr_in at;
-    int a, b, listener = listening(&at);
+    struct address at;
+    int a, b, listener = listening(&at, 0);
     close(0);
-    a = socket(AF_INET, SOCK_STREAM, 0);
+    a = stream_socket(0);
     close(1);
-    if (a != 0 || connect(a, (struct sockaddr *)&at, sizeof at) || (b = accept(listener, NULL, NULL)) != 1) abort();
+    if (a != 0 || connect_to(a, &at) || (b = accept(listener, NULL, NULL)) != 1) abort();
     for (int i = 0; i < 60; i++) {
         char byte;
         if (write(a, "x", 1) != 1 || read(b, &byte, 1) != 1 || write(b, "y", 1) != 1 || read(a, &byte, 1) != 1) abort();
@@ -91,8 +83,8 @@ static void at_standard_numbers(void) {
 }
 
 static void copied_to_standard_numbers(void) {
-    struct sockaddr_in at;
-    int a, b, listener = listening(&at);
+    struct address at;
+    int a, b, listener = listening(&at, 0);
     connect_at(&a, &b, listener, &at);
     TELL(dup2(a, 0));
     TELL(dup3(b, 1, 0));
@@ -101,8 +93,8 @@ static void copied_to_standard_numbers(void) {
 }
 
 static void duplicated_to_standard_numbers(void) {
-    struct sockaddr_in at;
-    int a, b, listener = listening(&at);
+    struct address at;
+    int a, b, listener = listening(&at, 0);
     connect_at(&a, &b, listener, &at);
     close(0), TELL(dup(a));
     close(1), TELL(fcntl(b, F_DUPFD, 0));
@@ -112,8 +104,8 @@ static void duplicated_to_standard_numbers(void) {
 
 /* daemon(3) puts a file on the numbers 0 to 2 of the child: what goes there is not the parent's connection. */
 static void becomes_daemon(void) {
-    struct sockaddr_in at;
-    int a, b, gate[2], listener = listening(&at);
+    struct address at;
+    int a, b, gate[2], listener = listening(&at, 0);
     char into[16] = "";
     close(0);
     connect_at(&a, &b, listener, &at);
@@ -138,8 +130,8 @@ static void becomes_daemon(void) {
 
 /* A stream closes its number inside of the C library: the number's next file is no connection. */
 static void closed_by_streams(void) {
-    struct sockaddr_in at;
-    int a, b, listener = listening(&at);
+    struct address at;
+    int a, b, listener = listening(&at, 0);
     char into[16];
     for (int how = 0; how < 3; how++) {
         connect_at(&a, &b, listener, &at);

@@ -210,10 +210,9 @@ static void begin(int a, int b) {
 static void each_call(int a, void (*send)(void), int restarts, int step, int from) {
     for (int i = from; i < ROWS(SLEEPERS); i += step) {
         const struct sleeper *sleeper = &SLEEPERS[i];
-        struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-        instance = sleeper->kind == WAITS ? epoll_create1(0) : sleeper->kind == ACCEPTS ? socket(AF_INET, SOCK_STREAM, 0) : -1;
+        struct address any;
+        instance = sleeper->kind == WAITS ? epoll_create1(0) : sleeper->kind == ACCEPTS ? listening(&any, 0) : -1;
         if (sleeper->kind == WAITS) epoll_ctl(instance, EPOLL_CTL_ADD, a, &(struct epoll_event){.events = EPOLLIN});
-        if (sleeper->kind == ACCEPTS && (bind(instance, (struct sockaddr *)&any, sizeof any) || listen(instance, 5))) abort();
         one(a, sleeper, send, restarts);
         if (instance >= 0) close(instance);
     }

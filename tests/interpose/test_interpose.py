@@ -16,7 +16,6 @@ import pytest
 from harness.processes import ROOT, ended, environment
 
 from fastsock import SettingError, config, launch, path_events
-from fastsock._native import libc_front
 
 INTERPOSE = ROOT / "interpose"
 SOURCES = sorted((ROOT / "tests" / "interpose").glob("*.c"))
@@ -84,22 +83,32 @@ def test_a_handler_ends_the_process_at_a_fault_within_a_send(tmp_path: Path) -> 
     assert ended([*RUN, program], status=7, FASTSOCK_MOVE_AFTER="0").stdout == "0\n"
 
 
+STREAMS = {"tcp": {}, "unix": {"TEST_STREAMS": "unix", "FASTSOCK_UNIX_STREAMS": "1"}}
+"""On which streams of the kernel's the cases run, by variables."""
+
+
+@pytest.mark.parametrize("streams", STREAMS)
 @pytest.mark.parametrize("case", CASES)
-def test_calls_do_what_they_do_on_kernel_tcp(case: str, program: Path, tmp_path: Path) -> None:
-    expected = ended([program, case]).stdout
+def test_calls_do_what_they_do_in_the_kernel(case: str, streams: str, program: Path, tmp_path: Path) -> None:
+    variables = STREAMS[streams]
+    expected = ended([program, case], **variables).stdout
     assert len(expected.splitlines()) > 4
     for rounds in (60, 500, 4000):  # on a busy machine it takes longer until both ends have moved
-        got, stats = under_library([program, case], tmp_path / "stats.json", CONFORMANCE_ROUNDS=str(rounds))
+        variables = {**variables, "CONFORMANCE_ROUNDS": str(rounds)}
+        got, stats = under_library([program, case], tmp_path / "stats.json", **variables)
         assert got == expected
         if stats["connections_ring"] >= (4 if case in ("greedy", "inherits") else 2):
             return
     pytest.fail(f"it stays on kernel TCP: {stats}")
 
 
+@pytest.mark.parametrize("streams", STREAMS)
 @pytest.mark.parametrize("case", CASES)
-def test_calls_do_the_same_where_the_library_is_put_in_place_while_the_program_runs(case: str, program: Path) -> None:
-    expected = ended([program, case]).stdout
-    variables = {"CONFORMANCE_LIBRARY": launch.LIBRARY}
+def test_calls_do_the_same_where_the_library_is_put_in_place_while_the_program_runs(
+    case: str, streams: str, program: Path
+) -> None:
+    expected = ended([program, case], **STREAMS[streams]).stdout
+    variables = {**STREAMS[streams], "CONFORMANCE_LIBRARY": launch.LIBRARY}
     for rounds in (60, 500, 4000):
         done = ended([program, case], CONFORMANCE_ROUNDS=str(rounds), **variables)
         assert done.stdout == expected
@@ -125,14 +134,18 @@ def test_what_a_library_that_was_loaded_later_sends_at_the_end_arrives(
         assert under_library([program, "last_words"], tmp_path / "stats.json", **variables)[0] == expected
 
 
+@pytest.mark.parametrize("streams", STREAMS)
 @pytest.mark.parametrize(
     ("way", "when"),
     [*((way, when) for way in ("write", "sendto", "writev", "io_uring") for when in ("", "busy")), ("write", "idle")],
 )
-def test_bytes_written_past_the_library_end_the_connection(way: str, when: str, program: Path, tmp_path: Path) -> None:
+def test_bytes_written_past_the_library_end_the_connection(
+    way: str, when: str, streams: str, program: Path, tmp_path: Path
+) -> None:
     for rounds in (60, 500, 4000):  # on a busy machine it takes longer until both ends have moved
         words = [program, "past", way, *when.split()]
-        got, stats = under_library(words, tmp_path / "stats.json", CONFORMANCE_ROUNDS=str(rounds))
+        variables = {**STREAMS[streams], "CONFORMANCE_ROUNDS": str(rounds)}
+        got, stats = under_library(words, tmp_path / "stats.json", **variables)
         if got == "none\n":
             pytest.skip("the kernel has no io_uring for us")
         if got != "in the kernel\n":
@@ -141,17 +154,21 @@ def test_bytes_written_past_the_library_end_the_connection(way: str, when: str, 
     pytest.fail(f"it stays on kernel TCP: {stats}")
 
 
-STAYS = {"excluded": {"FASTSOCK_PORTS_EXCLUDED": "1-65535"}, "undecided": {"FASTSOCK_MOVE_AFTER": "1000000"}}
+STAYS = {
+    "excluded": {"FASTSOCK_PORTS_EXCLUDED": "1-65535", "FASTSOCK_PATHS_EXCLUDED": "@"},
+    "undecided": {"FASTSOCK_MOVE_AFTER": "1000000"},
+}
 
 
+@pytest.mark.parametrize("streams", STREAMS)
 @pytest.mark.parametrize("why", STAYS)
 @pytest.mark.parametrize("case", CASES)
-def test_a_connection_that_stays_on_kernel_tcp_does_the_same(
-    case: str, why: str, program: Path, tmp_path: Path
+def test_a_connection_that_stays_in_the_kernel_does_the_same(
+    case: str, why: str, streams: str, program: Path, tmp_path: Path
 ) -> None:
-    variables = {"CONFORMANCE_ROUNDS": "60", **STAYS[why]}
+    variables = {"CONFORMANCE_ROUNDS": "60", **STAYS[why], **STREAMS[streams]}
     got, stats = under_library([program, case], tmp_path / "stats.json", **variables)
-    assert got == ended([program, case]).stdout
+    assert got == ended([program, case], **STREAMS[streams]).stdout
     assert stats["connections_ring"] == 0
     assert why == "undecided" or path_events.Reason.EXCLUDED in stats["fallback_reasons"]
 
@@ -233,70 +250,6 @@ def test_short_sessions_with_new_ports_are_learned_from(tmp_path: Path) -> None:
     assert stats["fallback_reasons"][path_events.Reason.UNPAID] >= len(ports) - 5
     for thread in threads:
         thread.join(20)
-
-
-# ---- the table ---------------------------------------------------------------------------------------------------
-
-
-def shown() -> set[str]:
-    """What the library shows."""
-    return names_of("--defined-only", Path(launch.LIBRARY))
-
-
-def names_of(kind: str, file: Path) -> set[str]:
-    """What a loaded object defines (--defined-only), or takes from others (--undefined-only)."""
-    words = ["nm", "--dynamic", kind, str(file)]
-    told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
-    return {line.split()[-1].partition("@")[0] for line in told.splitlines()}
-
-
-def is_core_s(name: str) -> bool:
-    return name.startswith("fs_")
-
-
-def test_of_the_core_the_library_shows_the_public_header_and_what_python_takes() -> None:
-    headers = "".join((ROOT / f"core/include/{name}.h").read_text() for name in ("fastsock_types", "fastsock"))
-    public = set(re.findall(r"^(?!static)[a-z][\w ]*?[ *](fs_\w+)\(", headers, re.MULTILINE))
-    (skin,) = Path(libc_front.__file__).parent.glob("_core*.so")
-    taken = set(filter(is_core_s, names_of("--undefined-only", skin)))
-    taken |= set(re.findall(r"library\.(fs_\w+)", (ROOT / "fastsock/_startup/sitecustomize.py").read_text()))
-    assert len(public) > 60
-    assert set(filter(is_core_s, shown())) == public | taken
-
-
-def test_the_library_shows_functions_of_the_c_library() -> None:
-    exports = (INTERPOSE / "exports.map").read_text()
-    named = re.findall(r"\b(\w+);", exports.partition("global:")[2].partition("local:")[0])
-    listed = {name for name in named if not is_core_s(name)}
-    assert {name for name in shown() if not is_core_s(name)} == listed
-    libc = subprocess.run(
-        [COMPILER, "-print-file-name=libc.so.6"], capture_output=True, text=True, check=True, timeout=60
-    ).stdout.strip()
-    assert listed <= names_of("--defined-only", Path(libc))
-
-
-def test_every_function_of_the_table_stands_in_its_place() -> None:
-    table = set(re.findall(r"^    E\([^,]+, (\w+),", (INTERPOSE / "libc_functions.h").read_text(), re.MULTILINE))
-    assert len(table) > 40
-    assert table <= shown()
-
-
-def test_the_core_calls_the_c_library_and_not_ours() -> None:
-    """What of the core's table the library stands in front of is set to the C library's own."""
-    table = (ROOT / "core/os/syscalls.h").read_text()
-    calls = set(re.findall(r"^    (?:CALL|RAW)\([\w *]+, (\w+),", table, re.MULTILINE))
-    given = set(re.findall(r"FS_(?:SAME|OWN)\((\w+)\)|\.(\w+) = \w", (INTERPOSE / "core_calls.c").read_text()))
-    assert len(calls) > 50
-    assert calls & shown() <= {name for names in given for name in names}
-
-
-def test_the_texts_of_reasons_stand_in_one_place() -> None:
-    """In core/include/fastsock_types.h."""
-    folders = [ROOT / name for name in ("core", "fastsock", "interpose")]
-    sources = [path for folder in folders for kind in ("h", "py", "pyx") for path in folder.rglob(f"*.{kind}")]
-    said = "".join(path.read_text() for path in [*sources, *(ROOT / "core").rglob("*.c"), *INTERPOSE.glob("*.c")])
-    assert len(path_events.REASONS) > 15
-    assert {text: said.count(f'"{text}"') for text in path_events.REASONS} == dict.fromkeys(path_events.REASONS, 1)
 
 
 # ---- `fastsock run PROGRAM` -----------------------------------------------------------------------------------------
