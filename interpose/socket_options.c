@@ -83,10 +83,9 @@ int ioctl(int fd, fs_ioctl_request what, ...) {
     int asks = what == FIONREAD || what == SIOCOUTQ || what == SIOCATMARK;
     struct ip_socket *served = s && asks && ip_is(&s->thing, IP_CONNECTION) ? ip_begin(fd, &call) : NULL;
     if (served) {
-        int64_t unread = what == SIOCOUTQ ? -1 : fs_unread(ip_conn(served));
-        /* (What the ring has of what was sent is the peer's to read already. An urgent byte comes behind all that is in the ring.) */
-        int done = what == FIONREAD ? unread >= 0 : what == SIOCATMARK ? unread > 0 : fs_is(ip_conn(served), FS_IS_SENDING_RING);
-        if (done) *(int *)argument = what == FIONREAD ? (int)unread : 0;
+        int64_t unread = fs_unread(ip_conn(served), what == SIOCOUTQ ? FS_SEND : FS_RECEIVE);
+        int done = what == SIOCATMARK ? unread > 0 : unread >= 0; /* (an urgent byte comes behind all that is in the ring) */
+        if (done) *(int *)argument = what == SIOCATMARK ? 0 : (int)unread;
         ip_end(served, &call);
         if (done) return 0;
     }

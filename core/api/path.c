@@ -114,7 +114,7 @@ void fs_join_pair(struct fs_connection *one, struct fs_connection *other) {
     for (int i = 0; i < 2; i++) {
         if (!fs_conn_identify(ends[i])) return;
         fs_find_stream_kind(ends[i]);
-        if (ends[i]->stream->needs_kernel(fs_fd(ends[i]))) return;
+        if (!fs_permits_pair(ends[i])) return;
         take_over_options(ends[i]);
         of_pollers[i] = (struct fs_attach_hooks){tell_pollers, untell_pollers, fs_pollable_of(ends[i])};
     }
@@ -176,7 +176,14 @@ int fs_fall_back(struct fs_connection *c, const struct fs_fallback_hooks *hooks,
 
 /* ---- options ------------------------------------------------------------------------------------------------ */
 
-int64_t fs_unread(struct fs_connection *c) {
+/* (What TCP has delivered it does not count.) */
+static int64_t unread_at_peer(struct fs_connection *c) {
+    if (!fs_is_attached(c) || !fs_sends_on_ring(c)) return -1;
+    return c->stream->counts_bytes ? 0 : fs_peer_unread(&c->ring);
+}
+
+int64_t fs_unread(struct fs_connection *c, int what) {
+    if (what == FS_SEND) return unread_at_peer(c);
     return fs_is_attached(c) && fs_receives_on_ring(c) ? (int64_t)fs_available(&c->ring, INT32_MAX) : -1;
 }
 

@@ -314,8 +314,9 @@ int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int
 int64_t fs_receive_asleep(struct fs_connection *c, char *into, size_t room, int flags, int spun);
 int64_t fs_send_asleep(struct fs_connection *c, const struct iovec *v, size_t skip, size_t length, int flags);
 
-/* Returns the unread bytes in the ring (FIONREAD); -1 if this side does not receive from the ring. [inside] */
-int64_t fs_unread(struct fs_connection *c);
+/* Returns the bytes in the ring that are unread here (FS_RECEIVE, FIONREAD), or at the peer (FS_SEND, SIOCOUTQ: as far as the kernel of its kind
+ * counts them); -1 if this side does not receive from the ring, or send into it. [inside] */
+int64_t fs_unread(struct fs_connection *c, int what);
 
 /* ---- waits -------------------------------------------------------------------------------------------------------- */
 
@@ -370,7 +371,6 @@ int64_t fs_wait_setting(struct fs_connection *c, int what);
 
 /* The program is about to set an option at the kernel (`done` 0), or a flag of the number (level FS_FLAGS_LEVEL); or it has (1), and it counts on the
  * ring as well. Returns 0; or -EINTR with the kernel's value set. Takes both locks for a buffer's size. [inside] */
-enum { FS_FLAGS_LEVEL = -1 };
 int fs_option_set(struct fs_connection *c, int level, int option, int done);
 
 /* ---- epoll, poll and select ------------------------------------------------------------------------------------------- */

@@ -26,6 +26,7 @@ struct fs_pollable;   /* its place in pollers */
 struct fs_poller;     /* an epoll instance of the program, a thread that polls, or an event loop */
 struct fs_fd_change;  /* tells a sleeper that its descriptor's number has changed */
 
+enum { FS_FLAGS_LEVEL = -1 };             /* fs_option_set */
 enum { FS_RECEIVE = 1, FS_SEND = 2, FS_MODE = 4 }; /* directions of a wait; and whether there is any (fs_wait_setting) */
 
 #define FS_VIOLATED ((int64_t)-100000) /* the peer broke the protocol, or this side lost a part */

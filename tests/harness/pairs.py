@@ -96,8 +96,6 @@ def listening(of_fastsock: bool = True, backlog: int = 8) -> socket.socket:
 def configured(kind: str) -> contextlib.AbstractContextManager[Any]:
     """The settings of a kind, restored on leaving; nothing at all for the kernel's own pair."""
     settings = KINDS[kind].settings
-    if settings:
-        settings = {**settings, "unix_streams": 1}
     return importlib.import_module("fastsock").configure(**settings) if settings else contextlib.nullcontext()
 
 
@@ -163,7 +161,7 @@ def make_shared_pair(kind: str) -> Iterator[Pair]:
     with configured(kind), contextlib.ExitStack() as stack:
         if on:
             fastsock = importlib.import_module("fastsock")
-            fastsock.patch(**KINDS[kind].settings, unix_streams=1)
+            fastsock.patch(**KINDS[kind].settings)
             stack.callback(fastsock.unpatch)
         near, far = (stack.enter_context(end) for end in socket.socketpair())
         let_a_fork_share()
