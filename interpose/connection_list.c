@@ -31,7 +31,7 @@ static void add(struct ip_socket *s, void *with) {
         told->fd = fs_fd(ip_conn(s));
         told->path = path_of(s);
         ip_ends(s, told->local, told->peer);
-        fs_copy_counters(ip_conn(s), &told->count);
+        fs_sum_counters(ip_conn(s), &told->count);
     }
     asked->count++;
 }

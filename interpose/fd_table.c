@@ -136,6 +136,7 @@ struct ip_socket *ip_new_socket(void) {
     fs_conn_init(ip_conn(s));
     s->opened = s->driven = s->waited_past = s->owes_error = s->shut = 0;
     s->registered.in = NULL;
+    ip_store_relaxed(&s->pair, NULL);
     return s;
 }
 

@@ -75,6 +75,7 @@ struct ip_socket {
     struct ip_registration registered;
     int owes_error;        /* the next call is told of an error that the core keeps. With the lock */
     int is_unix;           /* a stream socket of AF_UNIX */
+    ip_atomic_ptr(struct ip_socket) pair; /* the other end of its socketpair, until a fork; NULL: none. With the lock; relaxed */
     int driven;            /* the transport of an event loop has taken it over (loop_driven.c), */
     int waited_past;       /* and an epoll instance that is none of ours has it */
     struct ip_socket *next; /* that nobody has */
@@ -202,6 +203,10 @@ int64_t ip_send_pieces(struct ip_socket *s, const struct iovec *v, size_t length
 int ip_is_nonblocking(struct ip_socket *s);
 void ip_note_nonblocking(struct ip_socket *s, int flag); /* this process has set O_NONBLOCK to `flag` */
 
+/* Around a call that may set it: processes that have the connection too hear of the change. The connection, inside until the end; or NULL. */
+struct ip_socket *ip_begin_change(int fd, struct fs_call *call);
+void ip_end_change(struct ip_socket *s, struct fs_call *call);
+
 /* True if a receive of a message tells how much is left (TCP_INQ). Inside. */
 int ip_tells_left(struct ip_socket *s);
 
@@ -223,6 +228,16 @@ struct fs_poller *ip_poller_for(struct ip_epoll *e, int epoll, int *failed);
 
 /* Where the kernel has the registration of a socket as the program has made it, or NULL. With the lock. */
 struct ip_epoll *ip_where_registered(const struct ip_socket *s);
+
+/* Two sockets that the program has just made as a pair. Their calls are the kernel's until a fork. With the lock. */
+void ip_begin_pair(struct ip_socket *one, int fd, struct ip_socket *other, int other_fd);
+
+/* The program has made an end of a pair one that does not wait: an event loop's, which wakes itself by it. It is the kernel's from now on, and
+ * costs what it costs without us. */
+void ip_forget_pair(struct ip_socket *s);
+
+/* A fork is about to share both ends of a pair: they are on the ring before, or stay with the kernel. With the lock. */
+void ip_share_pair(struct ip_socket *s);
 
 /* The registration that the kernel has is a member of the instance's poller from now on. 0, or -errno: it cannot be. With the lock. */
 int ip_register(struct ip_socket *s);

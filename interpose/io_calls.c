@@ -213,7 +213,7 @@ static int has_too_many(const struct msghdr *m) { return m->msg_iovlen > IOV_MAX
 
 /* The bytes that are left to receive; 1 at the end of the stream, so that who asks goes on to receive it. */
 static int left(struct ip_socket *s) {
-    int64_t unread = fs_unread(ip_conn(s));
+    int64_t unread = fs_unread(ip_conn(s), FS_RECEIVE);
     int queued = (int)IP_MIN(unread, (int64_t)INT_MAX);
     char byte;
     if (unread < 0) real.ioctl(fs_fd(ip_conn(s)), FIONREAD, &queued);

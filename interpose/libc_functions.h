@@ -79,6 +79,7 @@ typedef struct aiocb *restrict const *fs_aio_list;
       (epoll, events, most, time, mask)) \
     /* beginning and end */ \
     E(int, socket, (int family, int type, int protocol), (family, type, protocol)) \
+    E(int, socketpair, (int family, int type, int protocol, int made[2]), (family, type, protocol, made)) \
     E(int, connect, (int fd, const struct sockaddr *to, socklen_t size), (fd, to, size)) \
     E(int, accept, (int fd, struct sockaddr *peer, socklen_t *size), (fd, peer, size)) \
     E(int, accept4, (int fd, struct sockaddr *peer, socklen_t *size, int flags), (fd, peer, size, flags)) \
@@ -141,8 +142,7 @@ typedef struct aiocb *restrict const *fs_aio_list;
     ONE(inotify_init1, (int flags), (flags)) \
     ONE(memfd_create, (const char *name, unsigned flags), (name, flags)) \
     TWO(pipe, (int *made), (made)) \
-    TWO(pipe2, (int *made, int flags), (made, flags)) \
-    TWO(socketpair, (int family, int type, int protocol, int *made), (family, type, protocol, made))
+    TWO(pipe2, (int *made, int flags), (made, flags))
 
 struct fs_real {
 #define FS_FIELD(type, name, parameters, arguments) type(*name) parameters;

@@ -55,6 +55,7 @@ static int serve(long number, const long a[6], long *got) {
     case SYS_dup: *got = dup((int)a[0]); return 1;
     case SYS_dup3: *got = dup3((int)a[0], (int)a[1], (int)a[2]); return 1;
     case SYS_socket: *got = socket((int)a[0], (int)a[1], (int)a[2]); return 1;
+    case SYS_socketpair: *got = socketpair((int)a[0], (int)a[1], (int)a[2], (int *)a[3]); return 1;
     case SYS_connect: *got = connect((int)a[0], (const struct sockaddr *)a[1], (socklen_t)a[2]); return 1;
     case SYS_accept4: *got = accept4((int)a[0], (struct sockaddr *)a[1], (socklen_t *)a[2], (int)a[3]); return 1;
     case SYS_accept: *got = accept4((int)a[0], (struct sockaddr *)a[1], (socklen_t *)a[2], 0); return 1;

@@ -4,22 +4,30 @@
 #include "interpose.h"
 #include "signals.h"
 
-/* (Who shares the socket is looked at first: if nobody does, nobody changes the flag behind the answer but this process, which says so.) */
-static int ask_if_nonblocking(struct ip_socket *s) {
-    uint32_t asks = IP_ASK;
-    int shared = fs_is(ip_conn(s), FS_IS_SHARED), flag = (real.fcntl(fs_fd(ip_conn(s)), F_GETFL, NULL) & O_NONBLOCK) != 0;
-    if (!shared) ip_replace(&s->nonblocking, asks, (uint32_t)flag);
-    return flag;
-}
-
 int ip_is_nonblocking(struct ip_socket *s) {
     uint32_t flag = ip_load_relaxed(&s->nonblocking);
-    return ip_unlikely(flag == IP_ASK) ? ask_if_nonblocking(s) : (int)flag;
+    return ip_unlikely(flag == IP_ASK) ? (int)fs_wait_setting(ip_conn(s), FS_MODE) : (int)flag;
 }
 
 void ip_note_nonblocking(struct ip_socket *s, int flag) {
+    if (ip_unlikely(flag && ip_load_relaxed(&s->pair))) ip_forget_pair(s);
     uint32_t known = ip_load_relaxed(&s->nonblocking);
     while (known != IP_ASK && !ip_replace(&s->nonblocking, known, (uint32_t)flag)) known = ip_load_relaxed(&s->nonblocking);
+}
+
+struct ip_socket *ip_begin_change(int fd, struct fs_call *call) {
+    struct ip_thing *thing = ip_thing_at(fd);
+    struct ip_socket *s = thing && ip_is(thing, IP_CONNECTION) ? ip_begin(fd, call) : NULL;
+    if (s) fs_option_set(ip_conn(s), FS_FLAGS_LEVEL, 0, 0);
+    return s;
+}
+
+void ip_end_change(struct ip_socket *s, struct fs_call *call) {
+    int error = errno;
+    if (!s) return;
+    fs_option_set(ip_conn(s), FS_FLAGS_LEVEL, 0, 1);
+    ip_end(s, call);
+    errno = error;
 }
 
 static int sleeps_in_kernel(struct ip_socket *s) { return fs_may_sleep_in_kernel(ip_conn(s), !ip_has_threads()); }
@@ -129,7 +137,7 @@ static int64_t receive_on(struct ip_socket *s, char *into, size_t room, int flag
             continue;
         }
         if (got == 0) return (int64_t)filled;
-        if (got == -EAGAIN && !(asleep && fs_timeout_option(ip_conn(s), FS_RECEIVE) >= 0)) {
+        if (got == -EAGAIN && !(asleep && fs_wait_setting(ip_conn(s), FS_RECEIVE) >= 0)) {
             got = wait_for(s, &w);
             if (got > 0) continue;
         }
@@ -177,7 +185,7 @@ static int64_t post(struct ip_socket *s, const struct wait *w, const struct piec
 static size_t stride_of(struct ip_socket *s, const struct pieces *p, size_t sent, int flags) {
     size_t rest = p->length - sent;
     if (fs_is(ip_conn(s), FS_IS_SENDING_RING) || flags & MSG_OOB) return rest;
-    if (rest > IP_STRIDE && (fs_is(ip_conn(s), FS_IS_ATTACHED) || fs_timeout_option(ip_conn(s), FS_SEND) < 0)) rest = IP_STRIDE;
+    if (rest > IP_STRIDE && (fs_is(ip_conn(s), FS_IS_ATTACHED) || fs_wait_setting(ip_conn(s), FS_SEND) < 0)) rest = IP_STRIDE;
     return fs_kernel_part(p->v, sent, rest);
 }
 
@@ -196,7 +204,7 @@ static int64_t send_on(struct ip_socket *s, const struct pieces *p, int flags, s
             continue;
         }
         if (part == 0) part = -EAGAIN;
-        if (part == -EAGAIN && !(asleep && fs_timeout_option(ip_conn(s), FS_SEND) >= 0)) {
+        if (part == -EAGAIN && !(asleep && fs_wait_setting(ip_conn(s), FS_SEND) >= 0)) {
             part = wait_for(s, &w);
             if (part > 0) continue;
         }

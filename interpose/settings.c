@@ -103,7 +103,7 @@ void ip_use_settings(const struct fs_settings *s) {
 
 void fs_libc_sum_counters(struct fs_counters *sum) {
     ip_lock();
-    fs_sum_counters(sum);
+    fs_sum_counters(NULL, sum);
     ip_unlock();
 }
 

@@ -21,7 +21,7 @@
     FLAG(combine, "1") \
     NUMBER(combine_limit, "2048", 1, 32768) \
     FLAG(_combine_when_full, "1") \
-    FLAG(unix_streams, "0") \
+    FLAG(unix_streams, "1") \
     LIST(trust, FS_USERS, "user") \
     LIST(rendezvous_dir, FS_FOLDER, "") \
     LIST(ports_allowed, FS_PORTS, "") \

@@ -174,7 +174,7 @@ long ip_sleep(long number, const long a[6], int masked) {
 }
 
 int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t ended) {
-    return ip_thread.cancelled || ip_thread.ended != ended || (ip_thread.ran != ran && fs_timeout_option(ip_conn(s), what) >= 0);
+    return ip_thread.cancelled || ip_thread.ended != ended || (ip_thread.ran != ran && fs_wait_setting(ip_conn(s), what) >= 0);
 }
 
 /* ---- what the program sets ---------------------------------------------------------------------------------------------- */

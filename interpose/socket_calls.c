@@ -46,6 +46,22 @@ int socket(int family, int type, int protocol) {
     return fd;
 }
 
+/* (An end that does not wait is an event loop's: ip_forget_pair.) */
+int socketpair(int family, int type, int protocol, int made[2]) {
+    uint32_t since = ip_between_moments();
+    int failed = real.socketpair(family, type, protocol, made);
+    if (ip_unlikely(failed) && ip_give_back()) failed = real.socketpair(family, type, protocol, made);
+    if (failed) return failed;
+    for (int i = 0; i < 2; i++) made[i] = ip_new_number(ip_lowest(made[i], 0, since));
+    if (type & SOCK_NONBLOCK || !ip_is_taking() || !is_served(family, type, protocol) || !ip_is_own_process()) return 0;
+    ip_lock();
+    struct ip_socket *one = adopt(made[0], family, 0, FS_OPTIONS), *other = one ? adopt(made[1], family, 0, FS_OPTIONS) : NULL;
+    if (other) ip_begin_pair(one, made[0], other, made[1]);
+    else if (one) ip_forget_number(made[0]);
+    ip_unlock();
+    return 0;
+}
+
 static int option_of(int fd, int option) {
     int value = -1;
     return getsockopt(fd, SOL_SOCKET, option, &value, &(socklen_t){sizeof value}) ? -1 : value;
@@ -254,7 +270,10 @@ int fcntl(int fd, int what, ...) {
     }
     struct ip_socket *s = ip_socket_at(fd);
     if (s && ((what == F_SETFL && flags & O_ASYNC) || what == F_SETSIG)) ip_leave_ring(s); /* SIGIO is the kernel's to send */
+    struct fs_call call;
+    struct ip_socket *changed = what == F_SETFL ? ip_begin_change(fd, &call) : NULL;
     int got = real.fcntl(fd, what, argument);
+    ip_end_change(changed, &call);
     if (ip_unlikely(got < 0) && ip_give_back()) got = real.fcntl(fd, what, argument);
     if (got < 0) return got;
     if (s && what == F_SETFL) ip_note_nonblocking(s, (flags & O_NONBLOCK) != 0);

@@ -85,16 +85,18 @@ int setsockopt(int fd, int level, int option, const void *value, socklen_t size)
     s = ip_is(&s->thing, IP_CONNECTION) ? ip_begin(fd, &call) : NULL; /* (when an early one is opened, the core asks the kernel) */
     if (!s) return real.setsockopt(fd, level, option, value, size);
     if (needs_kernel(s, level, option, number)) ip_leave_ring_for(s, FS_REASON_OPTION, NULL);
+    fs_option_set(ip_conn(s), level, option, 0);
     int done = real.setsockopt(fd, level, option, value, size) ? -errno : 0;
     /* (The ring goes on with the limit that it had if a process that is stopped has its lock: the kernel's call waits for nobody, and
      * Python makes it with the lock of its interpreter.) */
-    if (!done) fs_option_set(ip_conn(s), level, option);
+    fs_option_set(ip_conn(s), level, option, 1);
     if (level == IPPROTO_TCP && option == TCP_INQ) ip_store_relaxed(&s->tells_left, IP_LEFT_NOT_ASKED);
     return (int)ip_end_with(s, &call, done);
 }
 
 int ip_tells_left(struct ip_socket *s) {
     uint32_t known = ip_load_relaxed(&s->tells_left);
+    if (s->is_unix) return 0;
     if (known == IP_LEFT_NOT_ASKED || fs_is(ip_conn(s), FS_IS_SHARED)) { /* (another process may have set it) */
         int set = 0;
         getsockopt(fs_fd(ip_conn(s)), IPPROTO_TCP, TCP_INQ, &set, &(socklen_t){sizeof set});
@@ -116,14 +118,15 @@ int ioctl(int fd, fs_ioctl_request what, ...) {
     int asks = what == FIONREAD || what == SIOCOUTQ || what == SIOCATMARK;
     struct ip_socket *served = s && asks && ip_is(&s->thing, IP_CONNECTION) ? ip_begin(fd, &call) : NULL;
     if (served) {
-        int64_t unread = what == SIOCOUTQ ? -1 : fs_unread(ip_conn(served));
-        /* (What the ring has of what was sent is the peer's to read already. An urgent byte comes behind all that is in the ring.) */
-        int done = what == FIONREAD ? unread >= 0 : what == SIOCATMARK ? unread > 0 : fs_is(ip_conn(served), FS_IS_SENDING_RING);
-        if (done) *(int *)argument = what == FIONREAD ? (int)unread : 0;
+        int64_t unread = fs_unread(ip_conn(served), what == SIOCOUTQ ? FS_SEND : FS_RECEIVE);
+        int done = what == SIOCATMARK ? unread > 0 : unread >= 0; /* (an urgent byte comes behind all that is in the ring) */
+        if (done) *(int *)argument = what == SIOCATMARK ? 0 : (int)unread;
         ip_end(served, &call);
         if (done) return 0;
     }
+    struct ip_socket *changed = what == FIONBIO ? ip_begin_change(fd, &call) : NULL;
     int got = real.ioctl(fd, what, argument);
+    ip_end_change(changed, &call);
     if (s && what == FIONBIO && got >= 0) ip_note_nonblocking(s, *(int *)argument != 0);
     return got;
 }

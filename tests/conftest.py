@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,13 +99,13 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def family() -> int:
+def family() -> int | None:
     """The address family of ``pair``; a test overrides it by a parameter of this name."""
-    return socket.AF_INET
+    return None
 
 
 @pytest.fixture
-def pair(kind: str, family: int) -> Iterator[Pair]:
+def pair(kind: str, family: int | None) -> Iterator[Pair]:
     """A connected pair, in blocking mode; unpacks to the near end and the far end."""
     with make_pair(kind, family) as pair:
         yield pair

@@ -112,6 +112,23 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
     settle(w);
 }
 
+void fs_join_pair(struct fs_connection *one, struct fs_connection *other) {
+    struct fs_connection *ends[2] = {one, other};
+    struct fs_path *paths[2] = {&fs_whole_of(one)->path, &fs_whole_of(other)->path};
+    struct fs_attach_hooks of_pollers[2];
+    struct fs_step_result results[2];
+    for (int i = 0; i < 2; i++) {
+        if (!fs_conn_identify(ends[i])) return;
+        fs_find_stream_kind(ends[i]);
+        if (!fs_permits_pair(ends[i])) return;
+        take_over_options(paths[i], ends[i]);
+        of_pollers[i] = (struct fs_attach_hooks){tell_pollers, untell_pollers, fs_pollable_of(ends[i])};
+    }
+    fs_connector_join(paths, ends, fs_front.polls ? of_pollers : NULL, results);
+    for (int i = 0; i < 2 && fs_front.polls; i++)
+        if (results[i].what == FS_STEP_MOVED) fs_poller_after_attach(fs_pollable_of(ends[i]), 1);
+}
+
 int fs_leave_loop(struct fs_connection *c, const struct fs_attach_hooks *loop) {
     struct fs_whole *w = fs_whole_of(c);
     if (!fs_is_attached(c)) return 0;
@@ -165,13 +182,25 @@ int fs_fall_back(struct fs_connection *c, const struct fs_fallback_hooks *hooks,
 
 /* ---- options ------------------------------------------------------------------------------------------------ */
 
-int64_t fs_unread(struct fs_connection *c) {
+/* (What TCP has delivered it does not count.) */
+static int64_t unread_at_peer(struct fs_connection *c) {
+    if (!fs_is_attached(c) || !fs_sends_on_ring(c)) return -1;
+    return c->stream->counts_bytes ? 0 : fs_peer_unread(&c->ring);
+}
+
+int64_t fs_unread(struct fs_connection *c, int what) {
+    if (what == FS_SEND) return unread_at_peer(c);
     return fs_is_attached(c) && fs_receives_on_ring(c) ? (int64_t)fs_available(&c->ring, INT32_MAX) : -1;
 }
 
-int fs_option_set(struct fs_connection *c, int level, int option) {
+/* SYNC: changes - pairs with fs_wait_setting: a change has begun before the kernel's call, and ended behind it. */
+static void count_change(struct fs_connection *c, int done) { fs_add_sc(&fs_own(c)->changes, done ? ((uint64_t)1 << 32) - 1 : 1); }
+
+int fs_option_set(struct fs_connection *c, int level, int option, int done) {
     int fd = fs_fd(c);
-    fs_store_relaxed(&fs_whole_of(c)->path.unset, 0);
+    if (level != FS_FLAGS_LEVEL) fs_store_relaxed(&fs_whole_of(c)->path.unset, 0);
+    if (level == FS_FLAGS_LEVEL || (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO))) count_change(c, done);
+    if (!done || level == FS_FLAGS_LEVEL) return 0;
     if (level == IPPROTO_TCP && option == TCP_NODELAY && !fs_is_attached(c) && !fs_is_searching(&fs_whole_of(c)->path))
         return 0; /* a search asks when it begins, and many connections end before */
     if (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO)) {

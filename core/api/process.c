@@ -183,16 +183,15 @@ void fs_set_spin(int64_t longest) { fs_spin_ns = longest; }
 
 static void add(struct fs_connection *c, void *sum) { fs_add_counters(sum, &c->ring.count, 0); }
 
-void fs_sum_counters(struct fs_counters *sum) {
+void fs_sum_counters(struct fs_connection *c, struct fs_counters *sum) {
     memset(sum, 0, sizeof *sum);
+    if (c) {
+        add(c, sum);
+        return;
+    }
     fs_add_counters(sum, &fs_totals, 0);
     fs_add_counters(sum, &fs_poller_totals, 0);
     each(add, sum);
-}
-
-void fs_copy_counters(struct fs_connection *c, struct fs_counters *copy) {
-    memset(copy, 0, sizeof *copy);
-    fs_add_counters(copy, &c->ring.count, 0);
 }
 
 int64_t fs_count_paths(enum fs_reason reason) {

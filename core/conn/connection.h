@@ -54,6 +54,7 @@ struct fs_connection {
     /* as set by the program; ns, -1: not set, FS_NOT_ASKED; bytes, 0: not set */
     fs_word64 receive_timeout, send_timeout;
     uint32_t receive_limit, send_limit;
+    fs_word64 known; /* of the settings of waits, while several processes have the connection: fs_wait_setting */
     /* the ring */
     struct fs_ring_pair ring;
     fs_atomic_ptr(struct fs_far_peer) far; /* fs_far_of */

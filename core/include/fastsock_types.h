@@ -28,7 +28,8 @@ struct fs_pollable;   /* its place in pollers */
 struct fs_poller;     /* an epoll instance of the program, a thread that polls, or an event loop */
 struct fs_fd_change;  /* tells a sleeper that its descriptor's number has changed */
 
-enum { FS_RECEIVE = 1, FS_SEND = 2 }; /* directions of a wait */
+enum { FS_FLAGS_LEVEL = -1 };             /* fs_option_set */
+enum { FS_RECEIVE = 1, FS_SEND = 2, FS_MODE = 4 }; /* directions of a wait; and whether there is any (fs_wait_setting) */
 
 /* Options of a socket on which the core acts. */
 enum fs_options {

@@ -27,6 +27,11 @@ static int stream_ends(struct fs_connection *c) {
  * connection. */
 static int died_unread(struct fs_connection *c) { return fs_peer_is_lost(c) && !fs_load_sc(&c->ring.rx->fin) && fs_left_unread(&c->ring); }
 
+/* A peer that has closed with bytes of ours unread there, of which its kernel did not see one. */
+static int closed_unread(struct fs_connection *c) {
+    return !c->stream->resets && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_RESET && !fs_load_relaxed(&c->is.death_told);
+}
+
 void fs_level_read(struct fs_level *l) {
     struct fs_connection *c = l->c;
     int attached = fs_is_attached(c), hides = fs_pollout_is_ours(c), asks = l->asks || !attached, in = 0, out = 0;
@@ -42,6 +47,7 @@ void fs_level_read(struct fs_level *l) {
         kernel |= EPOLLHUP;
         if (!fs_load_relaxed(&c->is.death_told)) kernel |= EPOLLERR;
     }
+    if (kernel & EPOLLHUP && attached && closed_unread(c)) kernel |= EPOLLERR;
     int broken = (kernel & (EPOLLHUP | EPOLLERR)) != 0;
     if (l->wanted & FS_IN) {
         in = broken || (attached ? fs_recv_ready(c) : (kernel & EPOLLIN) != 0);

@@ -170,6 +170,23 @@ int fs_search_move(struct fs_step *at, struct fs_region_ref *region_ref) {
     return 0;
 }
 
+void fs_connector_join(struct fs_path *paths[2], struct fs_connection *ends[2], const struct fs_attach_hooks *hooks,
+                       struct fs_step_result outcomes[2]) {
+    static const enum fs_path_events steps[] = {FS_PATH_START, FS_PATH_PUBLISH, FS_PATH_CAME};
+    struct fs_region_ref *regions[2];
+    int failed = fs_region_new_pair(fs_search_config.window, fs_search_config.chunk, regions);
+    for (int i = 0; i < 2; i++) {
+        struct fs_step at = {paths[i], ends[i], NULL, hooks ? &hooks[i] : NULL, &outcomes[i]};
+        outcomes[i] = (struct fs_step_result){.what = FS_STEP_PENDING};
+        if (failed) {
+            fail(&at, failed);
+            continue;
+        }
+        for (size_t step = 0; step < sizeof steps / sizeof *steps; step++) fs_path_event(paths[i], steps[step]);
+        attach(&at, regions[i]);
+    }
+}
+
 /* ---- the publisher ------------------------------------------------------------------------------------------- */
 
 void fs_search_name(struct fs_connector *s) { /* (most of those that have met before never need it) */

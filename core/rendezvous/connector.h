@@ -20,6 +20,10 @@ int fs_connector_begin(struct fs_path *path, const char *name, int publishes, co
  * Does nothing in states that are the front end's, or while another thread takes a step. */
 void fs_connector_step(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome);
 
+/* Attaches the two ends of a connection, which are both this process's: no search is needed. `hooks`: of each, or NULL. */
+void fs_connector_join(struct fs_path *paths[2], struct fs_connection *ends[2], const struct fs_attach_hooks *hooks,
+                       struct fs_step_result outcomes[2]);
+
 /* Ends the search: the connection stays on kernel TCP for `reason`. Returns 0 if it is already on the ring, where it stays. */
 int fs_path_decide_tcp(struct fs_path *path, struct fs_connection *c, enum fs_reason reason);
 

@@ -68,6 +68,11 @@ int fs_permits(int fd, const struct fs_stream_identity *ends) {
            !has_address(l->addresses_excluded, networks, a) && !has_address(l->addresses_excluded, networks, b);
 }
 
+int fs_permits_pair(struct fs_connection *c) {
+    struct fs_stream_identity ends = {.kind = c->stream};
+    return !c->stream->needs_kernel(fs_fd(c)) && fs_permits(fs_fd(c), &ends);
+}
+
 /* ---- starting a search ----------------------------------------------------------------------------------------- */
 
 void fs_find_stream_kind(struct fs_connection *c) {

@@ -8,6 +8,9 @@
 /* Returns true if the settings let a connection with these two ends move. */
 int fs_permits(int fd, const struct fs_stream_identity *ends);
 
+/* The same of an end of a pair within this process, whose kind is known; and nothing asks for the kernel's stream alone. */
+int fs_permits_pair(struct fs_connection *c);
+
 /* Finds out of which kind the kernel's stream is, where connections of more than one may move. */
 void fs_find_stream_kind(struct fs_connection *c);
 

@@ -148,6 +148,18 @@ int fs_region_accept(const struct fs_accepted_region *accepted, struct fs_region
     return 0;
 }
 
+int fs_region_new_pair(int window, int chunk, struct fs_region_ref *ends[2]) {
+    int memfd, failed = fs_region_new(0, window, chunk, &ends[0], &memfd);
+    if (failed) return failed;
+    struct fs_accepted_region other = {.memory = fs_map_memfd(memfd, ends[0]->size), .size = ends[0]->size};
+    memcpy(other.id, ends[0]->id, sizeof other.id);
+    fs_system.close(memfd);
+    failed = other.memory ? fs_region_accept(&other, &ends[1]) : -ENOMEM;
+    if (failed) fs_region_discard(ends[0]);
+    else ends[0]->once = ends[1]->once = 1;
+    return failed;
+}
+
 int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, const struct fs_flow_options *flow,
                      const struct fs_attach_hooks *hooks, const char **wrong) {
     *wrong = NULL;
@@ -221,7 +233,7 @@ static void cache_region(struct fs_region_ref *region_ref, int is_warm) {
 
 void fs_region_release(struct fs_region_ref *region_ref, int recyclable) {
     fs_region_stop_requests(region_ref); /* of a connection that was closed while it attached */
-    if (!recyclable) {
+    if (!recyclable || region_ref->once) {
         fs_region_discard(region_ref);
         return;
     }

@@ -27,6 +27,7 @@ struct fs_region_ref {
     uint32_t window;                       /* known once attached */
     struct fs_stream_endpoint service;     /* the seeker's: of its last connection */
     int is_of_own_user;                    /* the process at the other end is of this process's user */
+    int once;                              /* both ends were one process's: it is not used again */
     int in_vain;                           /* posted so many times since its last connection, and not taken */
     struct fs_connection *asked;           /* the connection whose requests are answered; NULL: none */
     size_t counted;                        /* bytes of the region that count against the cap */
@@ -43,6 +44,9 @@ void fs_set_memory_cap(int64_t bytes);
 
 /* Creates a region for the seeker, and its memfd, which is the caller's. Returns 0, FS_CAP_REACHED or -errno. May unlock the host lock. */
 int fs_region_new(pid_t peer, int window, int chunk, struct fs_region_ref **region_ref, int *memfd);
+
+/* Creates a region for two connections of this process, with a mapping for each. Returns as fs_region_new. */
+int fs_region_new_pair(int window, int chunk, struct fs_region_ref *ends[2]);
 
 /* Takes the region that a seeker sent to the publisher. Returns 0; FS_CAP_REACHED or -ENOMEM if the region was unmapped. */
 int fs_region_accept(const struct fs_accepted_region *came, struct fs_region_ref **region_ref);

@@ -252,6 +252,15 @@ static inline int fs_peer_has_unread(const struct fs_ring_pair *ring) {
     return fs_load_relaxed(&ring->tx->seen) != fs_load_own32(&ring->own->sender.posted);
 }
 
+/* Returns the bytes that it has not read. (A part of a descriptor that it has read counts.) */
+static inline int64_t fs_peer_unread(const struct fs_ring_pair *ring) {
+    uint32_t posted = fs_load_own32(&ring->own->sender.posted), number = fs_load_relaxed(&ring->tx->seen);
+    int64_t bytes = 0;
+    if (posted - number > ring->window) return 0; /* (a peer that lies is told nothing by it) */
+    for (; number != posted; number++) bytes += FS_COMMIT_LEN(fs_load_relaxed(&fs_descriptor_at(ring, ring->tx, number)->commit));
+    return bytes;
+}
+
 /* Returns true if a receiver that died left bytes of this side unread. */
 static inline int fs_left_unread(const struct fs_ring_pair *ring) { return !fs_load_sc(&ring->rx->fin) && fs_peer_has_unread(ring); }
 

@@ -19,6 +19,7 @@ import struct
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,8 +73,11 @@ KINDS = {
 
 FAMILIES = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
-ON_UNIX_STREAMS = os.environ.get("TEST_STREAMS") == "unix"
-"""Pairs of no family in particular are stream sockets of AF_UNIX: the same bodies find out what differs there."""
+STREAMS = os.environ.get("TEST_STREAMS")
+"""Pairs of no family in particular are stream sockets of AF_UNIX ("unix"), or socketpairs which a fork has shared
+("pair"): the same bodies find out what differs there."""
+
+ON_UNIX_STREAMS = STREAMS is not None
 
 
 def socket_class(of_fastsock: bool) -> type[socket.socket]:
@@ -92,8 +96,6 @@ def listening(of_fastsock: bool = True, backlog: int = 8) -> socket.socket:
 def configured(kind: str) -> contextlib.AbstractContextManager[Any]:
     """The settings of a kind, restored on leaving; nothing at all for the kernel's own pair."""
     settings = KINDS[kind].settings
-    if settings:
-        settings = {**settings, "unix_streams": 1}
     return importlib.import_module("fastsock").configure(**settings) if settings else contextlib.nullcontext()
 
 
@@ -142,11 +144,41 @@ class Pair:
         assert [path_of(sock) for sock in self] == [expected, expected]
 
 
+def let_a_fork_share() -> None:
+    """Forks a child that ends at once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # (3.12 warns of threads)
+        child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+@contextlib.contextmanager
+def make_shared_pair(kind: str) -> Iterator[Pair]:
+    """A socketpair, as a program has it that has forked since."""
+    on = KINDS[kind].moves
+    with configured(kind), contextlib.ExitStack() as stack:
+        if on:
+            fastsock = importlib.import_module("fastsock")
+            fastsock.patch(**KINDS[kind].settings)
+            stack.callback(fastsock.unpatch)
+        near, far = (stack.enter_context(end) for end in socket.socketpair())
+        let_a_fork_share()
+        if KINDS[kind].moved:
+            move(near, far)
+        yield Pair(near, far, kind)
+
+
 @contextlib.contextmanager
 def make_pair(
     kind: str, family: int | None = None, before_connect: Callable[[socket.socket], object] | None = None
 ) -> Iterator[Pair]:
     """A connected pair of ``kind`` on loopback, closed on leaving. Both ends are in blocking mode."""
+    if family is None and STREAMS == "pair" and before_connect is None:
+        with make_shared_pair(kind) as pair:
+            yield pair
+        return
     if family is None:
         family = socket.AF_UNIX if ON_UNIX_STREAMS else socket.AF_INET
     with configured(kind):

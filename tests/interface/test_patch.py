@@ -168,7 +168,7 @@ def test_the_modules_functions(ring):
 @pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
 def test_sockets_that_are_no_tcp(patched, family):
     if family == socket.AF_UNIX:
-        near, far = socket.socketpair()
+        near, far = socket.socketpair(type=socket.SOCK_SEQPACKET)
     else:
         near, far = socket.socket(type=socket.SOCK_DGRAM), socket.socket(type=socket.SOCK_DGRAM)
         far.bind(("127.0.0.1", 0))

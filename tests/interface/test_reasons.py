@@ -153,7 +153,7 @@ NAMES = {
 
 
 def check_paths(address: str, settings: dict[str, str], moves: bool) -> None:
-    with fastsock.configure(move_after=0, unix_streams=1, **settings), fastsock.socket(socket.AF_UNIX) as listener:
+    with fastsock.configure(move_after=0, **settings), fastsock.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(1)
         with fastsock.socket(socket.AF_UNIX) as near:
@@ -187,7 +187,7 @@ def test_a_client_that_bound_a_path_is_excluded_by_it(tmp_path: pathlib.Path) ->
     for excluded in ("client", "server"):
         folder = tmp_path / excluded
         folder.mkdir()
-        settings = {"move_after": 0, "unix_streams": 1, "paths_excluded": f"{folder}/{excluded}"}
+        settings = {"move_after": 0, "paths_excluded": f"{folder}/{excluded}"}
         with fastsock.configure(**settings), fastsock.socket(socket.AF_UNIX) as listener:
             listener.bind(f"{folder}/server")
             listener.listen(1)

@@ -32,7 +32,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "combine": (False, "no"),
     "combine_limit": (100, "100"),
     "_combine_when_full": (False, "0"),
-    "unix_streams": (True, "1"),
+    "unix_streams": (False, "0"),
     "trust": ("user,root,4294967294", " user, root,4294967294"),
     "rendezvous_dir": ("/tmp/none-such\udcff", " /tmp/none-such\udcff "),
     "ports_allowed": (((80, 80), (8000, 8100)), "80,8000-8100"),

@@ -83,7 +83,7 @@ def test_a_handler_ends_the_process_at_a_fault_within_a_send(tmp_path: Path) -> 
     assert ended([*RUN, program], status=7, FASTSOCK_MOVE_AFTER="0").stdout == "0\n"
 
 
-STREAMS = {"tcp": {}, "unix": {"TEST_STREAMS": "unix", "FASTSOCK_UNIX_STREAMS": "1"}}
+STREAMS = {"tcp": {}, "unix": {"TEST_STREAMS": "unix"}}
 """On which streams of the kernel's the cases run, by variables."""
 
 

@@ -311,7 +311,7 @@ static int call_server(int port, int rounds) {
     end_sending(e);
     check(transfer_all(e, FS_RECEIVE, &nothing, 1) == 0, "the end of the stream");
     close_end(e, "called");
-    fs_sum_counters(&sum);
+    fs_sum_counters(NULL, &sum);
     printf("%d messages on the ring, %ld interruptions\n", (int)sum.messages_sent, interruptions);
     return 0;
 }

@@ -3,11 +3,13 @@
 `conformance/test_unix_streams.py` runs the bodies of the other files on them."""
 
 import array
+import fcntl
 import os
 import select
 import socket
 import struct
 import tempfile
+import termios
 from collections.abc import Iterator
 
 import pytest
@@ -202,12 +204,28 @@ def test_addresses(kind: str, address: str) -> None:
                 assert (said, near.getpeername(), far.getsockname()) == ("", shown, shown)
 
 
+def test_what_the_peer_has_not_read_is_counted(pair: Pair) -> None:
+    """The kernel counts the memory that it takes."""
+    near, far = pair
+
+    def unread() -> int:
+        return struct.unpack("i", fcntl.ioctl(near, termios.TIOCOUTQ, b"\0" * 4))[0]
+
+    for size in (1, 49, 4000):
+        near.sendall(b"x" * size)
+        assert unread() >= size
+        near.sendall(b"x")
+        assert unread() >= size + 1
+        assert read_exactly(far, size + 1) == b"x" * (size + 1)
+        assert unread() == 0
+
+
 @pytest.mark.parametrize("kind", RINGS)
-def test_the_setting_is_off_by_default(kind: str) -> None:
+def test_the_setting_leaves_them_to_the_kernel(kind: str) -> None:
     import fastsock
 
     with (
-        fastsock.configure(**KINDS[kind].settings),
+        fastsock.configure(**KINDS[kind].settings, unix_streams=False),
         fastsock.socket(socket.AF_UNIX) as listener,
         fastsock.socket(socket.AF_UNIX) as near,
     ):

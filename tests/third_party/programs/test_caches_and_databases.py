@@ -173,9 +173,9 @@ ROWS = "select n, md5(n::text), repeat('y', 60) from generate_series(1, 500000) 
 
 @DATABASE
 def test_a_session_of_psql_by_a_unix_socket(data: Path, tmp_path: Path) -> None:
-    on, expected = {"FASTSOCK_UNIX_STREAMS": "1"}, None
+    expected = None
     for server_way, client_way in WAYS:
-        with postgres(server_way, data, tmp_path, str(tmp_path), **on) as server:
+        with postgres(server_way, data, tmp_path, str(tmp_path)) as server:
             words = (
                 "psql",
                 "-X",
@@ -189,7 +189,7 @@ def test_a_session_of_psql_by_a_unix_socket(data: Path, tmp_path: Path) -> None:
                 "postgres",
                 "postgres",
             )
-            got = client(client_way, tmp_path, words, SESSION, **on)
+            got = client(client_way, tmp_path, words, SESSION)
             told = (re.sub(r"PID \d+", "PID", got.output), *got.seen()[1:])
             expected = expected or told
             assert told == expected, (server_way, client_way)

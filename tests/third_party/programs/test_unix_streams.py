@@ -1,5 +1,5 @@
 """Programs that talk over stream sockets of AF_UNIX: the same answers whichever end is under fastsock, and on the ring
-where both are and the setting says so."""
+where both are, unless the setting says otherwise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.processes import FASTSOCK, PLAIN, ROOT, WAYS, Server, ended
 from .native import client, needs, under
 
 SCRIPTS = Path(__file__).parent / "scripts"
-ON = {"FASTSOCK_UNIX_STREAMS": "1"}
+OFF = {"FASTSOCK_UNIX_STREAMS": "0"}
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def redis(way: str, folder: Path, **variables: str) -> Iterator[Path]:
 @needs("redis-server", "redis-cli", "redis-benchmark")
 @pytest.mark.parametrize("setting", ["on", "off"])
 def test_redis(setting: str, tmp_path: Path) -> None:
-    variables = ON if setting == "on" else {}
+    variables = OFF if setting == "off" else {}
     commands = "".join(f"SET k{i} {'v' * i * 20}\nGET k{i}\n" for i in range(200)) + "GET nothing\nPING\n"
     expected = None
     for server_way, client_way in WAYS:
@@ -70,7 +70,7 @@ def test_multiprocessing(method: str, tmp_path: Path) -> None:
         folder = tmp_path / way
         folder.mkdir()
         launcher = [sys.executable, "-m", "fastsock", "run"] if way == FASTSOCK else [sys.executable]
-        done = ended([*launcher, SCRIPTS / "unix_manager.py", method, folder], **ON)
+        done = ended([*launcher, SCRIPTS / "unix_manager.py", method, folder])
         said[way] = done.stdout
         paths = ["ring", "ring", "tcp"] if way == FASTSOCK else ["plain"] * 3
         assert f"paths {paths}" in done.stderr
@@ -88,7 +88,7 @@ def test_asyncio(loop: str, tmp_path: Path) -> None:
         for name in ("plain", "tls"):
             (tmp_path / name).unlink(missing_ok=True)
         words = [*launcher, SCRIPTS / "unix_asyncio.py", loop, tmp_path, ROOT / "bench/localhost.pem"]
-        done = ended(words, **ON)
+        done = ended(words)
         said[way] = done.stdout
         assert f"paths {['ring' if way == FASTSOCK else 'plain'] * 2}" in done.stderr
     assert said[FASTSOCK] == said[PLAIN]
