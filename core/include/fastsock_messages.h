@@ -9,7 +9,7 @@
  *     fs_group_leave(group); fs_group_free(group);
  *
  * Any thread may call these at any time; a forked child shares its parent's membership, as it shares a socket. None of them blocks but
- * fs_group_join, fs_group_wait, and, for some 10 ms at most, fs_group_take. Results are 0, a number, or -errno; -EPROTO: a member has
+ * fs_group_join and fs_group_wait. Results are 0, a number, or -errno; -EPROTO: a member has
  * written what no member writes, and the group is of no use any more. */
 #ifndef FASTSOCK_MESSAGES_H
 #define FASTSOCK_MESSAGES_H
@@ -68,7 +68,8 @@ struct fs_group_info {
 
 /* Joins a group, or makes it. -ENOENT, -EEXIST: `how` excludes it. -EINVAL: the group is of the other kind of `blocking`, or the options
  * are nonsense. -EACCES: the name is held by a user who is not trusted. -EUSERS: all places are taken. -EPROTONOSUPPORT: the group speaks
- * another version. -ETIMEDOUT: no member answers. Blocks for members that are slow to answer. [any] */
+ * another version. -ETIMEDOUT: the members refuse this process. -EAGAIN: they have not answered for a second, and may yet. Blocks for members
+ * that are slow to answer. [any] */
 int fs_group_join(const struct fs_group_options *options, struct fs_group **made);
 
 /* Ends the membership, at once or as soon as nothing of the group is lent to this process any more. [any] */
@@ -77,7 +78,8 @@ void fs_group_leave(struct fs_group *group);
 /* Frees what is left of a membership that has been left, and unmaps its memory. [any] */
 void fs_group_free(struct fs_group *group);
 
-/* Lends memory for a message of `length` bytes at most. -EMSGSIZE; -EAGAIN: the readers of a blocking group have to read first. [any] */
+/* Lends memory for a message of `length` bytes at most. -EMSGSIZE; -EAGAIN: the readers of a blocking group have to read first;
+ * -EBADF: another thread leaves. [any] */
 int fs_group_reserve(struct fs_group *group, uint64_t length, struct fs_lent *lent);
 
 /* Sends it, with `length` bytes at most as many as were asked for, or gives it back. -EAGAIN: as above, and it is still lent. -EPERM: it is the
@@ -88,7 +90,8 @@ void fs_group_abandon(struct fs_group *group, const struct fs_lent *lent);
 /* The same with a copy. [any] */
 int fs_group_send(struct fs_group *group, const void *data, uint64_t length, uint32_t kind);
 
-/* Takes the next message. Returns 1; 0: there is none; -EAGAIN: another process of this membership is stopped in a call. [any] */
+/* Takes the next message. Returns 1; 0: there is none; -EAGAIN: another thread or process of this membership takes one just now:
+ * fs_group_wait; -EBADF: another thread leaves. [any] */
 int fs_group_take(struct fs_group *group, struct fs_message *message);
 
 /* Gives it back. In a forked child: no effect on what its parent has taken. [any] */
