@@ -102,6 +102,7 @@ class Ends:
         self.page: Any = mmap.mmap(self.file.fileno(), PAGE)
         self.forks, self.process = forks, os.getpid()
         self.closed = False
+        self.limit = -1  # `peer_most`, once `out_ready` is true
         self.out_ready = self.into_ready = False  # messages go and come by the groups: this never changes again
         self.out: Member | None = None
         self.into: Member | None = None
@@ -367,7 +368,7 @@ class Ends:
         self.check()
         if self.sending == UNKNOWN or self.peer_most < 0:
             self.read(wants=False)
-        self.out_ready = self.sending == GROUP and not self.owes()
+        self.limit, self.out_ready = self.peer_most, self.sending == GROUP and not self.owes()
         if length > self.most or 0 <= self.peer_most < length:
             raise ValueError(f"the message has {length} bytes, more than max_message")
         return self.peer_most >= 0 or length <= EARLY or bool(self.ended)

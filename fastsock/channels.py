@@ -81,8 +81,9 @@ class Channel:
         if ends.out_ready and not ends.closed:
             assert ends.out is not None
             length = memoryview(data).nbytes if not isinstance(data, bytes) else len(data)
-            if length <= ends.peer_most:
-                ends.check_peer()
+            if length <= ends.limit:
+                if ends.out.members() < 2:
+                    ends.check_peer()
                 return ends.out.send(data, self._timeout if timeout is None else timeout)
         view, until = _bytes_of(data), self._until(timeout)
         while not ends.may_send(len(view)):

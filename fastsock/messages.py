@@ -112,7 +112,7 @@ class AsyncGroup:
 
     async def _message(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._loop is None:
+        if self._loop is not loop:  # the first time, or the former one has been closed
             loop.add_reader(self._group.fileno(), self._readable)
             self._loop = loop
         waiting = loop.create_future()

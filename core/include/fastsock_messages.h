@@ -9,7 +9,7 @@
  *     fs_group_leave(group); fs_group_free(group);
  *
  * Any thread may call these at any time; a forked child shares its parent's membership, as it shares a socket. None of them blocks but
- * fs_group_join, fs_group_wait, and, for some 10 ms at most, fs_group_take. Results are 0, a number, or -errno;
+ * fs_group_join and fs_group_wait. Results are 0, a number, or -errno;
  * "Errors" lists the values. EPROTO: a member has written what no member writes, and the group is of no use any more. No signal handler may
  * call them. What is given by a pointer is copied, or used during the call only. */
 #ifndef FASTSOCK_MESSAGES_H
@@ -70,7 +70,8 @@ struct fs_group_info {
 /* Joins a group, or makes it. Returns 0 with `*made` set, or -errno. Blocks for members that are slow to answer.
  * Errors: ENOENT, EEXIST (`how` excludes it), EINVAL (the group is of the other kind of `blocking`, or the options are nonsense), EACCES
  * (the name is held by a user who is not trusted), EUSERS (all places are taken), EPROTONOSUPPORT (the group speaks
- * another version), ETIMEDOUT (no member answers), EAGAIN (no random bytes), EPROTO, EMFILE, ENFILE, ENOMEM. [any] */
+ * another version), ETIMEDOUT (the members refuse this process), EAGAIN (they have not answered for a second, and may yet; or no random
+ * bytes), EPROTO, EMFILE, ENFILE, ENOMEM. [any] */
 int fs_group_join(const struct fs_group_options *options, struct fs_group **made);
 
 /* Ends the membership, at once or as soon as nothing of the group is lent to this process any more. [any] */
@@ -80,7 +81,7 @@ void fs_group_leave(struct fs_group *group);
 void fs_group_free(struct fs_group *group);
 
 /* Lends memory for a message of `length` bytes at most. Returns 0 or -errno.
- * Errors: EMSGSIZE, EAGAIN (the readers of a blocking group have to read first), ENOMEM. [any] */
+ * Errors: EMSGSIZE, EAGAIN (the readers of a blocking group have to read first), EBADF (another thread leaves), ENOMEM. [any] */
 int fs_group_reserve(struct fs_group *group, uint64_t length, struct fs_lent *lent);
 
 /* Sends it, with `length` bytes at most as many as were asked for; or gives it back (fs_group_abandon). Returns 0 or -errno.

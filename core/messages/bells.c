@@ -92,6 +92,10 @@ int fs_group_wait(struct fs_group *g, int what, int64_t deadline) {
     struct fs_bell *bell = what == FS_RECEIVE ? &g->table->readers : &g->table->writers;
     int64_t began = fs_now(), most = what == FS_SEND ? LOOK_INTERVAL : CALLER_INTERVAL;
     fs_serve_in_child(g);
+    if (what == FS_RECEIVE && fs_group_pending(g)) { /* what another thread or process takes just now */
+        fs_lock_wait(&fs_place(g)->taking);
+        return 1;
+    }
     if (spin(g, what, began, deadline)) return 1;
     uint32_t heard = fs_futex_load(&bell->futex);
     fs_add_sc(&bell->armed, 1);

@@ -12,7 +12,7 @@ enum {
     ANSWER_MS = 300,       /* patience with one member */
     ROUNDS = 40,           /* of asking all members, while there are some that refuse, or others make the group */
 };
-#define PATIENCE ((int64_t)12000000000) /* ns with members that do not answer at all: stopped ones, or of a busy machine */
+#define PATIENCE ((int64_t)1000000000) /* ns with members that do not answer at all: stopped ones, or of a busy machine */
 
 /* ---- handing over ---------------------------------------------------------------------------------------------- */
 
@@ -283,6 +283,7 @@ int fs_group_join(const struct fs_group_options *options, struct fs_group **made
         struct timespec nap = {0, 1000000 * FS_MIN(round, (int)ROUNDS)};
         fs_system.nanosleep(&nap, NULL);
     }
+    if (result == -ETIMEDOUT) result = -EAGAIN;
     if (result == -ECONNRESET) result = -ETIMEDOUT;
     if (result < 0) {
         fs_system.free(g);
@@ -296,7 +297,7 @@ int fs_group_join(const struct fs_group_options *options, struct fs_group **made
 /* ---- leaving ------------------------------------------------------------------------------------------------------ */
 
 void fs_group_leave(struct fs_group *g) {
-    fs_store_sc(&g->leaving, 1);
+    fs_cas32(&g->leaving, 0, 1); /* (from here on nothing is lent any more) */
     if (fs_load_sc(&g->lent) && fs_load_sc(&g->process) == fs_load_relaxed(&fs_messages_pid)) return;
     if (fs_exchange_sc(&g->leaving, 2) == 2) return; /* another thread does it */
     fs_serve_not(g);

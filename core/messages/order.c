@@ -1,7 +1,7 @@
 /* The order of a group's messages: claiming a block, publishing it, taking it, giving it back. Theory: arena.h.
  *
  * Responsible for: no block is written while a member holds it; each reader sees each message once, whole, in order, or knows that it has
- * lost it. Never: waits (but for a turn to take), wakes nobody it has no news for.
+ * lost it. Never: waits; wakes somebody it has no news for.
  *
  * All loads and stores of shared words that decide something are sequentially consistent. The handshake of `holders` and `tail` needs that,
  * and the bells do; the rest is no dearer for it. The bytes of a message are ordered by its slot: the writer's swap comes after its writes,
@@ -181,18 +181,28 @@ static unsigned char *writable(struct fs_group *g) {
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */
 
-static void is_lent(struct fs_group *g) { fs_add_sc(&g->lent, 1); }
-
 static void is_back(struct fs_group *g) {
     if (fs_add_sc(&g->lent, UINT32_MAX) == 1 && fs_load_sc(&g->leaving)) fs_group_leave(g);
+}
+
+/* Begins a call that uses the descriptors of the membership. Returns false if another thread leaves: it counts `lent`, and then looks at
+ * `leaving`, which whoever leaves writes before it looks at `lent`; both are sequentially consistent, so one sees the other. */
+static int begin_lending(struct fs_group *g) {
+    fs_add_sc(&g->lent, 1);
+    if (__builtin_expect(!fs_load_sc(&g->leaving), 1)) return 1;
+    is_back(g);
+    return 0;
 }
 
 int fs_group_reserve(struct fs_group *g, uint64_t length, struct fs_lent *lent) {
     if (length > g->geometry.largest) return -EMSGSIZE;
     fs_serve_in_child(g);
+    if (!begin_lending(g)) return -EBADF;
     unsigned char *arena = writable(g);
-    if (!arena) return -ENOMEM;
-    is_lent(g);
+    if (!arena) {
+        is_back(g);
+        return -ENOMEM;
+    }
     uint32_t fits = class_for(&g->geometry, length);
     for (int swept = 0; swept < SWEEPS; swept++, fs_sweep(g)) /* a larger class for want of the right one; then dead members' */
         for (uint32_t which = fits; which < g->geometry.classes; which++) {
@@ -283,11 +293,11 @@ static void recover(struct fs_group *g, uint64_t cursor) {
     if (fs_slot_has(there, cursor) && block < g->geometry.blocks) fs_and_sc(&fs_group_blocks(g)[block].holders, ~g->bit);
 }
 
-/* Takes the message at the cursor, with the turn. Returns 1, 0, or -EPROTO. */
+/* Takes the message at the cursor, with the turn. Returns 1, 0, -EAGAIN: it is lost again and again, or -EPROTO. */
 static int take(struct fs_group *g, struct fs_member_place *me, uint64_t cursor, struct fs_message *m) {
     struct fs_group_head *table = g->table;
     const struct fs_geometry *geometry = &g->geometry;
-    for (;;) {
+    for (int tries = 0; tries < TRIES; tries++) {
         uint64_t there = fs_load_sc(&fs_group_slots(g)[cursor % geometry->slots]), tail;
         uint32_t block = (uint32_t)(there & FS_NO_BLOCK);
         struct fs_block *b = &fs_group_blocks(g)[block];
@@ -324,21 +334,19 @@ static int take(struct fs_group *g, struct fs_member_place *me, uint64_t cursor,
         m->keeps = fs_add_sc(&g->kept[which], 1) < geometry->of[which].count / (2 * keepers);
         return 1;
     }
+    return -EAGAIN;
 }
 
 int fs_group_take(struct fs_group *g, struct fs_message *m) {
     struct fs_member_place *me = fs_place(g);
-    int taken, got;
+    int got;
     fs_serve_in_child(g);
     memset(m, 0, sizeof *m);
-    is_lent(g);
-    uint32_t process = fs_load_relaxed(&fs_messages_pid);
-    for (int tries = 0; !(taken = fs_robust_trylock(&me->taking, process)); tries++) {
-        if (tries) {
-            is_back(g);
-            return -EAGAIN;
-        }
-        fs_lock_wait(&me->taking);
+    if (!begin_lending(g)) return -EBADF;
+    int taken = fs_robust_trylock(&me->taking, fs_load_relaxed(&fs_messages_pid));
+    if (!taken) {
+        is_back(g);
+        return -EAGAIN;
     }
     uint64_t cursor = fs_load_sc(&me->cursor);
     if (taken == FS_LOCK_OWNER_DIED) recover(g, cursor);

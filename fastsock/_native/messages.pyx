@@ -6,7 +6,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, P
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EMSGSIZE, EPERM, EPROTO, EINVAL, EEXIST, ENOENT, EUSERS, ETIMEDOUT, EACCES, EPROTONOSUPPORT
+from libc.errno cimport EAGAIN, EBADF, EMSGSIZE, EPERM, EPROTO, EINVAL, EEXIST, ENOENT, EUSERS, ETIMEDOUT, EACCES, EPROTONOSUPPORT
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -54,6 +54,7 @@ cdef extern from "fastsock.h" nogil:
 ANY, NEW, EXISTING = range(3)
 """How a group is joined."""
 
+cdef int64_t PATIENCE = 12000000000  # ns with members that do not answer
 cdef enum:
     SMALL = 1024       # bytes up to which a copy is cheaper than to hold a block
     LONG_COPY = 65536  # bytes from which a copy releases the GIL
@@ -75,6 +76,8 @@ cdef object failure(int code):
     """The exception for a negative result."""
     if code == -EMSGSIZE:
         return ValueError("the message is longer than max_message")
+    if code == -EBADF:
+        return ValueError("the membership is closed")
     kind = ConnectionAbortedError if code == -EPROTO else ValueError if code == -EINVAL else None
     words = WORDS.get(-code) or _os.strerror(-code)
     return OSError(-code, words) if kind is None else kind(words)
@@ -267,8 +270,15 @@ cdef class Member:
         options.name, options.length = name, len(name)
         options.owner, options.how, options.reads, options.blocking = owner, how, reads, blocking
         options.slots, options.size, options.largest, options.far = slots, size, largest, far
-        with nogil:
-            failed = fs_group_join(&options, &self.group)
+        cdef int64_t until = fs_now() + PATIENCE
+        while True:
+            with nogil:
+                failed = fs_group_join(&options, &self.group)
+            if failed != -EAGAIN or fs_now() > until:
+                break
+            PyErr_CheckSignals()
+        if failed == -EAGAIN:
+            failed = -ETIMEDOUT
         if failed:
             raise failure(failed)
         fs_group_get_info(self.group, &info)
@@ -433,6 +443,11 @@ cdef class Member:
         while True:
             self.check()
             got = fs_group_take(self.group, &m)
+            if got == -EAGAIN: # another takes one
+                with nogil:
+                    fs_group_wait(self.group, FS_RECEIVE, fs_now())
+                self.check()
+                got = fs_group_take(self.group, &m)
             if got > 0:
                 return self.message(&m)
             if got < 0 and got != -EAGAIN:

@@ -360,6 +360,7 @@ def test_a_member_that_does_not_answer_for_seconds_is_waited_for(name: str) -> N
     with child(join) as member:
         os.read(ready, 1)
         os.kill(member, signal.SIGSTOP)
+        os.waitpid(member, os.WUNTRACED)
         timer = threading.Timer(4, os.kill, (member, signal.SIGCONT))
         timer.start()
         with Group(name) as group:
