@@ -9,6 +9,8 @@
 #include "report.h"
 #include "signals.h"
 
+#include <dlfcn.h>
+
 #ifndef FS_BUILD /* (setup.py says it: no package takes the library of another build) */
 #define FS_BUILD ""
 #endif
@@ -33,8 +35,21 @@ static int serve(void) {
     return 0;
 }
 
+/* Returns true if the process has the C library that this one was built for. */
+static int fits(void) {
+#ifdef __GLIBC__
+    return dlsym(RTLD_DEFAULT, "gnu_get_libc_version") != NULL;
+#else
+    return 1;
+#endif
+}
+
 __attribute__((constructor)) static void start(void) {
     fs_set_lookup();
+    if (!fits()) {
+        fprintf(stderr, "fastsock: %s stays on kernel TCP: its C library is not glibc, for which this library is\n", program_invocation_name);
+        return;
+    }
     ip_tell_core();
     ip_begin_end();
     if (!ip_is_asked_to_serve()) return;

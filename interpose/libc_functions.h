@@ -31,6 +31,8 @@ typedef unsigned long fs_ioctl_request;
 typedef int fs_message_flags;
 typedef struct aiocb *const *fs_aio_list;
 void __chk_fail(void) __attribute__((noreturn)); /* the program's buffer is too small for what it asks for */
+/* What musl does not have may be missing: its loader does not start a program otherwise that has this library by mistake (install.c). */
+#pragma weak __chk_fail
 #else
 #define __chk_fail() __builtin_trap()
 ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags); /* (of later versions) */

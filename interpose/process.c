@@ -128,6 +128,16 @@ static void in_child(int bare) {
 static void after_fork_in_parent(void) { in_parent(0); }
 static void after_fork_in_child(void) { in_child(0); }
 
+#ifdef __GLIBC__
+/* (As the C library's, which is in each object that calls it; there the function behind it has to be.) */
+extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void), void *object);
+#pragma weak __register_atfork
+extern void *__dso_handle __attribute__((visibility("hidden")));
+int pthread_atfork(void (*before)(void), void (*parent)(void), void (*child)(void)) {
+    return __register_atfork(before, parent, child, __dso_handle);
+}
+#endif
+
 int ip_begin_forks(void) { return pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
 
 void fs_libc_fork_quietly(int quietly) {
@@ -387,6 +397,7 @@ static void at_exit(void *nothing) {
 extern int __cxa_atexit(void (*handler)(void *), void *argument, void *object);
 #ifdef __GLIBC__
 extern int __cxa_at_quick_exit(void (*handler)(void), void *object);
+#pragma weak __cxa_at_quick_exit /* (libc_functions.h) */
 #else
 #define __cxa_at_quick_exit(handler, object) at_quick_exit(handler)
 #endif

@@ -121,6 +121,8 @@ void ip_run_handlers(void) {
 /* (As <pthread.h> has it; its name there depends on the C library.) */
 extern int set_jump(void *where, int mask) __asm__("__sigsetjmp") __attribute__((returns_twice));
 typedef __pthread_unwind_buf_t place;
+#pragma weak __pthread_register_cancel   /* (libc_functions.h) */
+#pragma weak __pthread_unregister_cancel
 #define SET_JUMP(here) set_jump((here).__cancel_jmp_buf, 0)
 #define REGISTER(here) __pthread_register_cancel(&(here))
 #define UNREGISTER(here) __pthread_unregister_cancel(&(here))

@@ -8,6 +8,10 @@
 #include "messages/handing.h"
 #include "os/memfd.h"
 
+#ifdef __GLIBC__
+#pragma weak __cmsg_nxthdr /* (a program of musl has none, and gets no further than the constructor: interpose/install.c) */
+#endif
+
 enum {
     ANSWER_MS = 300,       /* patience with one member */
     ROUNDS = 40,           /* of asking all members, while there are some that refuse, or others make the group */

@@ -58,6 +58,16 @@ def test_the_library_for_musl_leaves_a_program_of_glibc_untouched() -> None:
     assert (done.stdout, done.stderr.count("cannot be preloaded")) == ("", 2)
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case not in UNFIT][::6])
+def test_the_library_for_glibc_leaves_a_program_of_musl_untouched(case: str, program: Path) -> None:
+    """The loader of musl takes it, so its functions stand before those of musl."""
+    expected = ended([program, case]).stdout
+    start = f'LD_PRELOAD={launch.LIBRARY} exec "$@"'
+    done = ended(["sh", "-c", start, "sh", program, case])
+    said = f"fastsock: {program} stays on kernel TCP: its C library is not glibc, for which this library is\n"
+    assert (done.stdout, done.stderr) == (expected, said)
+
+
 def test_the_launcher_says_that_a_program_needs_the_other_library(program: Path, tmp_path: Path) -> None:
     for name in ("fastsock-run", "libfastsock.so"):
         shutil.copy(Path(launch.LIBRARY).with_name(name), tmp_path)
