@@ -21,7 +21,7 @@ void fs_drive_by_loop(struct fs_connection *c) {
 int64_t fs_account_read(struct fs_connection *c, uint64_t count, uint64_t *behind) {
     uint64_t data = 0;
     struct fs_receiver *receiver = fs_lock_recv(c);
-    /* The bytes were read before this load. Bytes behind the switch only ever follow it, so without a switch all bytes are of the kernel's
+    /* The bytes were read before this load. Bytes after the switch only ever follow it, so without a switch all bytes are of the kernel's
      * part. (Also after a fallback that began before the peer had attached: no BACK follows there.)
      * SYNC: switch - pairs with fs_switch_sending. */
     uint64_t switch_at = fs_load_sc(&c->ring.rx->switch_at);

@@ -17,7 +17,7 @@ enum {
 };
 
 enum {
-    FS_VAIN = 4,     /* wakeups for nothing, behind each other, after which a thread naps before it sleeps again */
+    FS_VAIN = 4,     /* wakeups for nothing, one after another, after which a thread naps before it sleeps again */
     FS_SPUN = 64,    /* connections that a thread polls at a time */
     FS_ANSWERS = 16, /* of memory alone, without the kernel being asked, */
 };
