@@ -44,7 +44,7 @@ void ip_take_again(void *held) {
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 /* (The core's threads come here without the lock: neither of two threads may undo what the other has raised. Relaxed: nothing is read
- * behind it, and a thread that is told of a number is told in a way that orders this too.) */
+ * after it, and a thread that is told of a number is told in a way that orders this too.) */
 void ip_raise_highest(int fd) {
     uint32_t before = ip_load_relaxed(&reach);
     while (before <= (uint32_t)fd && !ip_replace(&reach, before, (uint32_t)fd + 1)) {}

@@ -120,8 +120,4 @@ void fs_libc_reset(struct fs_connection *c);
  * to close; or -1. */
 int fs_libc_leave(struct fs_connection *c, int *unread);
 
-/* The host lock. */
-void fs_libc_lock(void);
-void fs_libc_unlock(void);
-
 #endif

@@ -6,6 +6,7 @@
  * since that may wait for Python's own lock, whose holder may wait for this one. */
 #include "interpose.h"
 #include "report.h"
+#include "fastsock_loop.h"
 
 struct fs_connection *fs_libc_drive(int fd) {
     struct fs_connection *driven = NULL;

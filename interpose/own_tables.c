@@ -1,7 +1,7 @@
 /* Calls that part the threads of a process: unshare, setns, and those that give a thread a table of descriptors of its own.
  *
  * The kernel refuses some of them to a process of several threads, and the control thread is one. So it ends before such a call and starts
- * again behind it. A number means one thing here: a process whose threads are about to have several tables goes on without us, and what is
+ * again after it. A number means one thing here: a process whose threads are about to have several tables goes on without us, and what is
  * on the ring goes back to the kernel first.
  *
  * Responsible for: that such a call finds the program's own threads. Never: forks, whose child is a process of its own (process.c). */

@@ -15,14 +15,14 @@ long ip_call_asleep(int *sleeps, int how, const int *ends, long number, const lo
 
 /* What a signal has interrupted, in a thread that sleeps. */
 enum ip_place {
-    IP_NOT_BEGUN, /* the kernel has not begun the call, or would begin it anew behind the handler (SA_RESTART) */
+    IP_NOT_BEGUN, /* the kernel has not begun the call, or would begin it anew after the handler (SA_RESTART) */
     IP_ENDED,     /* it has returned -EINTR: the handler runs within it */
     IP_IN_SLEEP,  /* anything else of it */
     IP_OUTSIDE,   /* another signal's handler */
 };
 enum ip_place ip_place_in_sleep(const void *context);
 
-/* Behind the handler the call returns -EINTR, and was not begun. Of IP_NOT_BEGUN. */
+/* After the handler the call returns -EINTR, and was not begun. Of IP_NOT_BEGUN. */
 void ip_end_sleep(void *context);
 
 #pragma GCC visibility pop

@@ -13,6 +13,7 @@
 #include "control/accepted_region.h"
 #include "rendezvous/eligibility.h"
 #include "ring/doorbell.h"
+#include "include/fastsock_loop.h"
 
 #ifndef SO_BUF_LOCK
 #define SO_BUF_LOCK 72 /* Linux 5.14 */

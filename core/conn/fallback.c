@@ -1,9 +1,9 @@
 /* The fallback: a connection that has moved goes back to the kernel, because somebody else is about to read its descriptor directly.
  *
- * Either side may fall back. Bytes that it sent lie in the ring, with BACK behind them, and later bytes go through the kernel: nothing
+ * Either side may fall back. Bytes that it sent lie in the ring, with BACK after them, and later bytes go through the kernel: nothing
  * more to do. Bytes that it has not read must come out of the kernel's queue instead, and only the peer can put them there. So
  *
- *   1. the side withdraws consent (LEFT) and asks the peer's control thread, which posts BACK behind the bytes that the peer has
+ *   1. the side withdraws consent (LEFT) and asks the peer's control thread, which posts BACK after the bytes that the peer has
  *      posted, and sends nothing more until the fallback is settled (HELD);
  *   2. the side takes everything up to BACK, including the kernel's part of the stream, into a memfd, the *unread data*: the kernel's
  *      queue is empty then;
@@ -120,7 +120,7 @@ static void trim(struct fs_unread_data *unread_data) {
     while (unread_data->fd >= 0 && fs_system.ftruncate(unread_data->fd, (off_t)unread_data->size) < 0 && errno == EINTR) {}
 }
 
-/* As fs_has_stray_bytes, behind BACK: a peer that had moved sends nothing before the fallback is settled. */
+/* As fs_has_stray_bytes, after BACK: a peer that had moved sends nothing before the fallback is settled. */
 static int has_stray_bytes(struct fs_connection *c) {
     int waiting = 0;
     fs_system.ioctl(fs_fd(c), FIONREAD, &waiting);
@@ -202,7 +202,7 @@ static void let_peer_leave(struct fs_connection *c) {
     if (!fs_refuse_revocation(c, 1)) return; /* a sender that went on in the kernel may have refused before */
     int64_t deadline = fs_now() + FS_ANSWER_TIME;
     while (fs_load_sc(&c->ring.tx->settled) == FS_UNSETTLED && !fs_fallback_peer_ended(c) && fs_now() <= deadline) fs_short_sleep();
-    /* Whatever ended the wait: unread data that comes from here on is not sent any more, as it would come behind bytes written to the
+    /* Whatever ended the wait: unread data that comes from here on is not sent any more, as it would come after bytes written to the
      * descriptor. Unread data that is being sent is sent with the send lock held. */
     fs_settle_refused(c);
     struct fs_sender *sender = fs_lock_send(c);

@@ -131,7 +131,7 @@ static int64_t recv_to_mark(int fd, char *into, int *urgent) {
 static int64_t next_of_unknown(struct fs_connection *c, struct fs_unread_data *unread_data, char *into) {
     uint64_t rest = unread_data->size - unread_data->crossed;
     int64_t got = fs_peek_kernel(c, into, rest > BUFFER ? BUFFER : rest, MSG_PEEK);
-    /* SYNC: returned - pairs with fs_resend_unread. After the peek: the peer stores this before it sends bytes behind the unread data. */
+    /* SYNC: returned - pairs with fs_resend_unread. After the peek: the peer stores this before it sends bytes after the unread data. */
     uint32_t answer = fs_load_sc(&c->ring.rx->returned);
     if (answer) {
         unread_data->returned = (uint64_t)(answer - 1) - unread_data->crossed;

@@ -114,13 +114,13 @@ int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result) {
     return result;
 }
 
-/* Returns true if this side has sent something through the kernel behind the switch: it may have drawn the reset itself. */
+/* Returns true if this side has sent something through the kernel after the switch: it may have drawn the reset itself. */
 static int may_have_drawn(struct fs_connection *c) {
     uint64_t switch_at = fs_load_sc(&c->ring.tx->switch_at);
     return !switch_at || c->stream->has_sent_behind(fs_fd(c), switch_at - 1);
 }
 
-/* Behind the peer's FIN a receive returns 0 whatever comes, on kernel TCP too. So an error shows that the connection was over before the
+/* After the peer's FIN a receive returns 0 whatever comes, on kernel TCP too. So an error shows that the connection was over before the
  * kernel had that FIN. A reset that this side has drawn says nothing: the peer had ended its stream, and its own close was still to
  * come. */
 static int64_t error_before_fin(struct fs_connection *c, int error) {
@@ -134,7 +134,7 @@ int fs_has_stray_bytes(struct fs_connection *c, int64_t *end) {
     ssize_t got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     *end = got < 0 ? error_before_fin(c, errno) : 0;
     if (got <= 0) return 0;
-    /* What a peer that has gone back sends comes behind BACK, and is its program's. A peer that takes this side for gone, or draws a reset,
+    /* What a peer that has gone back sends comes after BACK, and is its program's. A peer that takes this side for gone, or draws a reset,
      * uses the kernel too. */
     if ((fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_BACK) return 0;
     if ((fs_load_sc(&c->ring.rx->doorbell) | fs_load_sc(&c->ring.tx->doorbell)) & (FS_SHUT | FS_GONE)) return 0;

@@ -15,7 +15,7 @@ int fs_peer_ended(struct fs_connection *c);
 int fs_check_peer_lost(struct fs_connection *c);
 
 /* Returns true if the kernel would not report the peer's death by the end of its stream: the stream has ended, or is not read here, or
- * its end may be behind bytes in the kernel's queue. */
+ * its end may be after bytes in the kernel's queue. */
 int fs_eof_is_hidden(struct fs_connection *c);
 
 /* Returns true if the control thread watches the kernel connection for these events, and the peer's process if it was asked to. Joins the
@@ -40,7 +40,7 @@ int64_t fs_recv_kernel_error(struct fs_connection *c, int error); /* result of a
 int64_t fs_take_pending_error(struct fs_connection *c); /* an error that the kernel has reported already, and that comes after the bytes */
 int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result); /* notes the kernel's answer after the peer's end */
 
-/* Returns true, with a violation noted, if the kernel's queue has bytes behind the switch that are not the peer's: a program that has the
+/* Returns true, with a violation noted, if the kernel's queue has bytes after the switch that are not the peer's: a program that has the
  * number wrote them past its fastsock. Needs the receive lock. `*end`: what a receive returns at the ring's FIN: 0, or -errno if the kernel
  * had ended the connection before (aborted, timed out, reset by somebody else). */
 int fs_has_stray_bytes(struct fs_connection *c, int64_t *end);

@@ -30,7 +30,7 @@ int fs_recv_ready(struct fs_connection *c) {
     if (on_ring && fs_load_relaxed(&fs_own(c)->receiver.fin_taken) == FS_END_REPORTED) return 1;
     if (!fs_ring_readable(&c->ring)) return 0;
     if (!on_ring && !fs_switch_reached(c)) return 0;
-    /* Behind BACK there may be nothing; and a reset is reported by the kernel, as an error that no check may take away. */
+    /* After BACK there may be nothing; and a reset is reported by the kernel, as an error that no check may take away. */
     fin = fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND;
     if (on_ring && fs_has_descriptor(&c->ring)) return 1;
     if (!fs_has_descriptor(&c->ring) && fin != FS_BACK) return fin == FS_FIN;
@@ -64,7 +64,7 @@ int fs_probe_for_set(struct fs_connection *c) {
     struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
     if (!sender) return 1;
     int64_t now = fs_now();
-    /* First the watch, then the question: whose process ends behind that is an event. */
+    /* First the watch, then the question: whose process ends after that is an event. */
     fs_watch_kernel(c, FS_HANGUP_EVENTS);
     enum fs_process process = fs_watch_process(&c->watch, c->peer_process);
     uint32_t told = fs_load_sc(&c->watch.told);

@@ -2,7 +2,9 @@
 #ifndef FASTSOCK_READINESS_H
 #define FASTSOCK_READINESS_H
 
-#include "conn/loop_io.h"
+#include "conn/receive.h"
+#include "conn/send.h"
+#include "conn/state.h"
 
 /* Returns true if data in the ring, or its end, makes a receive return at once. Data in the kernel's own part of the stream is reported
  * by the kernel. Takes the receive lock if the ring alone does not decide. */
@@ -33,6 +35,16 @@ int fs_arm_for_set(struct fs_connection *c, int receives, int sends);
 /* For an event set that waits for room, if the peer's end may be hidden (fs_eof_is_hidden): the end of its process is a hint for the set.
  * Asks for its socket, but not at each call. Returns true if the peer is gone. */
 int fs_probe_for_set(struct fs_connection *c);
+
+/* Returns true if the sender should try again. A hint: fs_try_send decides. */
+static inline int fs_credit_returned(struct fs_connection *c) {
+    struct fs_shared_side *own = fs_own(c);
+    uint32_t credited = fs_load_relaxed(&own->sender.credited);
+    /* SYNC: payload free - pairs with fs_send_ack. Only a hint here, and so is the next. */
+    return (int32_t)(fs_load_acquire(&c->ring.tx->acked) - credited) > 0 ||
+           (int32_t)(fs_load_acquire(&own->receiver.ack_seen) - credited) > 0 || fs_peer_is_gone(c) ||
+           (!fs_sends_on_ring(c) && !fs_waits_for_fallback(c));
+}
 
 /* Returns true if fs_recv_ready or fs_send_ready should be called again. Takes no lock. `events`: FS_RECEIVE, FS_SEND. */
 static inline int fs_may_be_ready(struct fs_connection *c, int events) {

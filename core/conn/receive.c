@@ -63,7 +63,7 @@ static int is_at_mark(struct fs_connection *c) {
     return fs_system.ioctl(fs_fd(c), SIOCATMARK, &at) == 0 && at;
 }
 
-/* Bytes that go on behind those that the caller has: a receive that returns less than it was asked for says that there are no more. Their
+/* Bytes that go on after those that the caller has: a receive that returns less than it was asked for says that there are no more. Their
  * error is the next receive's. */
 static int64_t receive_behind(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags) {
     int64_t more = fs_recv_locked(c, receiver, into, room, flags, FS_NOT_FINAL);
@@ -162,7 +162,7 @@ static int was_read_past(struct fs_connection *c, uint64_t switch_at) {
 int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags) {
     for (;;) {
         int64_t got, more;
-        /* Count first, then load the switch: bytes behind the switch only ever follow it, so bytes counted before an unset switch are of
+        /* Count first, then load the switch: bytes after the switch only ever follow it, so bytes counted before an unset switch are of
          * the kernel's part. */
         int queued = 0;
         /* SYNC: switch - pairs with fs_switch_sending. (A switch at the count of bytes taken needs no further count.) */

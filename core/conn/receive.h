@@ -3,6 +3,7 @@
 #define FASTSOCK_RECEIVE_H
 
 #include "conn/peer_status.h"
+#include "include/fastsock_loop.h" /* fs_switch_reached */
 
 #define FS_MOVED_ON ((int64_t)-100001) /* what follows is in the ring */
 
@@ -12,10 +13,6 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
 
 /* Receives from the part of the stream before the peer's switch. Returns FS_MOVED_ON when that part has ended. */
 int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags);
-
-/* Returns true if the kernel's part of the stream has been taken, so that the ring's bytes can be read. A peer may claim kernel bytes that
- * never come: a waiting thread uses this function, not the switch alone. The connection is attached. */
-int fs_switch_reached(struct fs_connection *c);
 
 /* Returns true if the kernel's part of the stream has come whole, read or not: what the ring says of the end counts. */
 int fs_kernel_part_came(struct fs_connection *c);

@@ -20,6 +20,7 @@
  *
  * The lifetime of this process's end is another word (enum fs_life). Its steps are below, one function each. */
 #include "conn/state.h"
+#include "include/fastsock_loop.h"
 
 #include <assert.h>
 

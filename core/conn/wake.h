@@ -11,7 +11,7 @@ void fs_notify_receiver(struct fs_connection *c, struct fs_sender *sender, uint3
 void fs_answer_credit_wait(struct fs_connection *c, struct fs_receiver *receiver);
 
 /* The peer has closed with bytes of this side unread in the ring: sends it a byte that draws the RST which those would have drawn in the
- * kernel. Once is enough: a second byte might come behind the RST, and take the error that is the program's. */
+ * kernel. Once is enough: a second byte might come after the RST, and take the error that is the program's. */
 void fs_draw_reset(struct fs_connection *c, struct fs_sender *sender);
 
 /* Returns true if that RST is still to come: the peer has closed in the ring with bytes of this side unread, and its process is on its way

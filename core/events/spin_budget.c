@@ -7,7 +7,7 @@
 
 #define AFFINITY_INTERVAL ((int64_t)50000000) /* ns for which the counts of usable and of busy CPUs stay valid */
 #define LONG_YIELD ((int64_t)1000000)         /* ns: somebody has run for a slice; others who poll give the CPU back sooner */
-#define YIELD_PAUSE_MAX ((int64_t)64000000)   /* ns without yields behind a long one */
+#define YIELD_PAUSE_MAX ((int64_t)64000000)   /* ns without yields after a long one */
 #define WAKE_COST ((int64_t)60000)            /* ns that a sleep adds to a wait, generously (docs/waiting.md) */
 
 enum {
@@ -26,7 +26,7 @@ static fs_word32 busy;            /* true if more threads want to run than there
 static fs_word64 busy_known;      /* since when, monotonic ns */
 /* Concurrent updates may lose one another: it is a guess. */
 static fs_word64 no_yield_until; /* monotonic ns */
-static fs_word64 yield_pause;    /* ns without yields behind the last long one; each long one doubles it, each short one halves it */
+static fs_word64 yield_pause;    /* ns without yields after the last long one; each long one doubles it, each short one halves it */
 
 void fs_spin_stats_init(struct fs_spin_stats *stats) {
     fs_store_relaxed(&stats->score, FS_SCORE_MAX / 2);

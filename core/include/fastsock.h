@@ -154,11 +154,6 @@ enum fs_exit_action {
     FS_EXIT_CLOSE,   /* the program has closed the connection, and this was the last call inside: it has ended now */
 };
 
-/* Keeps the memory of a connection that has not ended, beyond calls. Returns 0 if it has ended. fs_unpin ends that; fs_after_exit does what
- * its result says, with no call. [any] */
-int fs_pin(struct fs_connection *c);
-enum fs_exit_action fs_unpin(struct fs_connection *c);
-
 /* Ends a call. fs_after_exit does what the result says. [inside] */
 enum fs_exit_action fs_call_exit(struct fs_connection *c, struct fs_call *call);
 
@@ -259,12 +254,6 @@ struct fs_step_result {
  * NULL: pollers are told (`polls` of struct fs_front_end). Does not block, but for a lock when it attaches. One thread at a time takes a
  * step; for another one nothing happens. [host lock, inside] */
 void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *result);
-
-/* Gives the number of a connection that a loop drives to the program, whose calls are on it from now on, and makes it known to pollers.
- * `loop`: the hooks of its step. Returns 0 or -errno, and the loop drives it as before.
- * Errors: EBADF, EMFILE, ENFILE, ENOMEM, ENOSPC (no slot in a set); ENOTCONN: nobody drives it, as the way back has failed too. [host lock,
- * inside] */
-int fs_leave_loop(struct fs_connection *c, const struct fs_attach_hooks *loop);
 
 /* Keeps a connection on kernel TCP that is not on the ring yet; `searching`: only if it is looking for its peer, which gives back its
  * descriptors. Returns 1 if that decided it. [host lock] */

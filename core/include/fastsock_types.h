@@ -62,6 +62,11 @@ struct fs_counters {
 #undef FS_COUNTER
 };
 
+/* Returns a counter as it is now. [any] */
+static inline uint64_t fs_counted(const fs_word64 *counter) {
+    return __atomic_load_n((const uint64_t *)(const void *)counter, __ATOMIC_RELAXED);
+}
+
 /* Functions that the core calls instead of the C library's of the same names. NULL: the C library's. */
 struct fs_calls {
     ssize_t (*read)(int fd, void *into, size_t room);

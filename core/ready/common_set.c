@@ -2,7 +2,7 @@
  *
  * A process has one, with an epoll of its own that is a member of the epoll of each poller that has such a connection.
  *
- * Responsible for: that a hint reaches each poller. Never: looks at a connection. Its lock comes behind a poller's. */
+ * Responsible for: that a hint reaches each poller. Never: looks at a connection. Its lock comes after a poller's. */
 #include "ready/common_set.h"
 
 #include "control/page_offers.h"

@@ -309,7 +309,7 @@ static int leave_to_waiters(struct fs_poller *p) {
         p->busy = 1;
         if (p->set) fs_store_relaxed(&p->set->epoll, (uint32_t)-1);
     }
-    fs_unlock_poller(p); /* (behind it the last of them may free the poller) */
+    fs_unlock_poller(p); /* (after it the last of them may free the poller) */
     return waited_on;
 }
 
@@ -333,7 +333,7 @@ void fs_poller_end(struct fs_poller *p) {
     if (leave_to_waiters(p)) return;
     fs_members_each(p, fs_member_drop);
     fs_lock_poller(p);
-    if (p->waiters) { /* one that has found it before, and came behind the first look: the last of them ends it */
+    if (p->waiters) { /* one that has found it before, and came after the first look: the last of them ends it */
         p->ended = 1;
         fs_unlock_poller(p);
         return;

@@ -1,7 +1,7 @@
 /* How a thread waits on a poller: looks, polling for the budget, and a sleep in the program's own epoll instance.
  *
- * No wakeup is lost. Before a thread sleeps each member on the ring was armed, and looked at behind that; the event set says that it
- * sleeps, and is looked at for hints behind that (events/event_set.h). What the kernel tells of is a member of the instance in which it
+ * No wakeup is lost. Before a thread sleeps each member on the ring was armed, and looked at after that; the event set says that it
+ * sleeps, and is looked at for hints after that (events/event_set.h). What the kernel tells of is a member of the instance in which it
  * sleeps. Several threads may sleep. Who posts tells the set once, which wakes one of them; that one says again that the set sleeps if
  * others do.
  *

@@ -8,8 +8,8 @@
 #include "conn/fallback.h"
 #include "conn/receive.h"
 
-/* poll's names are epoll's, but for the types. A kernel that resets a connection stores the error first and the end behind it, and wakes
- * who sleeps behind both. The ring may have told of the end before: who looks between the two asks once more. */
+/* poll's names are epoll's, but for the types. A kernel that resets a connection stores the error first and the end after it, and wakes
+ * who sleeps after both. The ring may have told of the end before: who looks between the two asks once more. */
 static uint32_t ask_kernel(struct fs_connection *c) {
     uint32_t found = 0;
     for (int asked = 0; asked < 2 && (!asked || (found & (EPOLLERR | EPOLLHUP)) == EPOLLERR); asked++)
@@ -17,7 +17,7 @@ static uint32_t ask_kernel(struct fs_connection *c) {
     return found;
 }
 
-/* A FIN in the ring is what the kernel's FIN says behind it: one event, as in the kernel. It comes behind all bytes: who is told of it, and
+/* A FIN in the ring is what the kernel's FIN says after it: one event, as in the kernel. It comes after all bytes: who is told of it, and
  * then receives less than it asked for, has all of them. (haproxy reads no more then.) */
 static int stream_ends(struct fs_connection *c) {
     return (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_FIN && fs_kernel_part_came(c);
@@ -42,7 +42,7 @@ void fs_level_read(struct fs_level *l) {
     int died = attached && fs_look_for_death(c); /* (what the kernel has said before is too old then) */
     if (l->told && !died) kernel = l->kernel;
     else if (died || asks || (l->wanted & FS_OUT_ROOM && !hides)) kernel = ask_kernel(c);
-    if (!kernel && attached && fs_peer_is_gone(c)) kernel = ask_kernel(c); /* room and the error behind it are one event */
+    if (!kernel && attached && fs_peer_is_gone(c)) kernel = ask_kernel(c); /* room and the error after it are one event */
     if (kernel & FS_ENDINGS && attached && fs_check_peer_lost(c) && died_unread(c)) {
         kernel |= EPOLLHUP;
         if (!fs_load_relaxed(&c->is.death_told)) kernel |= EPOLLERR;

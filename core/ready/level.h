@@ -31,7 +31,7 @@ static inline int fs_level_peek(struct fs_connection *c, uint32_t wanted) {
 }
 
 /* Says that an event set is to be told of what comes, and of room if a send would find none. Before the look at the level, so that what
- * comes behind that look is told. True if it is not armed, or something is there that a look need not find yet: look again soon. `*late`:
+ * comes after that look is told. True if it is not armed, or something is there that a look need not find yet: look again soon. `*late`:
  * the death of the peer may be no event: look again every half second. */
 int fs_level_arm(struct fs_level *l, int *late);
 

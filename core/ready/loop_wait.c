@@ -1,8 +1,9 @@
-/* How an event loop waits (loop_wait.h).
+/* How an event loop waits (fastsock_loop.h): its members are the connections that its transports drive. The pollable of each is the member's
+ * own, so no lock is taken, and all of this may be called with Python's.
  *
  * Responsible for: what is different for a poller whose wait is a loop's. Never: the order in which a loop delivers, or when it sleeps (the
  * package's completion queue). */
-#include "ready/loop_wait.h"
+#include "include/fastsock_loop.h"
 
 #include "control/page_offers.h"
 #include "conn/state.h"
@@ -48,6 +49,22 @@ void fs_loop_enter(struct fs_member *m) {
     fs_set_register(m->poller->set, fs_load_relaxed(&m->it->c)); /* so that the peer has the page before the first sleep */
     fs_member_activate(m, 1);
 }
+
+void fs_loop_want(struct fs_member *m, uint32_t events, int ended) {
+    m->events = events;
+    m->enabled = events != 0;
+    m->kernel = ended ? (uint32_t)EPOLLIN | EPOLLRDHUP : 0;
+}
+
+void fs_loop_activate(struct fs_member *m) { fs_member_activate(m, 1); }
+
+int fs_loop_looks(const struct fs_poller *p) { return p->listed != 0; }
+
+int fs_loop_fd(const struct fs_poller *p) { return (int)fs_load_own32(&p->set->epoll); }
+
+int64_t fs_loop_late(const struct fs_poller *p) { return fs_longest_sleep(p); }
+
+void fs_loop_activate_late(struct fs_poller *p) { fs_members_activate_unreported(p); }
 
 void fs_loop_drop(struct fs_member *m) {
     struct fs_poller *p = m->poller;

@@ -106,7 +106,7 @@ static void note(struct fs_poller *p, int *what, int value) {
     fs_unlock_poller(p);
 }
 
-/* Says that the thread sleeps, and then looks: a connection that moves behind the look finds the sleeper. True if something may be
+/* Says that the thread sleeps, and then looks: a connection that moves after the look finds the sleeper. True if something may be
  * there. */
 static __attribute__((noinline)) int arm_all(struct polling *w) {
     int there = 0;
@@ -237,7 +237,7 @@ static int wait_for_events(struct polling *w, int64_t timeout) {
     }
 }
 
-/* Behind a call: a member whose number another thread has closed meanwhile goes. So does one that came after the last number had been
+/* After a call: a member whose number another thread has closed meanwhile goes. So does one that came after the last number had been
  * closed: nobody else would drop it before its memory becomes another connection's. */
 static void part(struct fs_poller *p, struct fs_pollable *it, struct fs_member *m) {
     if (m->fd >= 0 && fs_load_relaxed(&it->c)) return; /* (who closes it from here on drops it) */

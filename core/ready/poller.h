@@ -4,21 +4,20 @@
 
 #include "ready/ready.h"
 #include "events/event_set.h"
+#include "include/fastsock_loop.h" /* FS_IN, FS_OUT_ROOM */
 
 enum {
     FS_GENERATION_BITS = 16, /* of data: how often the slot was registered */
     FS_SLOT_BITS = 22,       /* of data: which slot, */
     FS_TAG_BITS = 10,        /* and which process registered it */
     FS_SET_SLOT = 0,         /* the event set's */
-    FS_IN = EPOLLIN | EPOLLRDNORM,
-    FS_OUT_ROOM = EPOLLOUT | EPOLLWRNORM,
     FS_ENDINGS = EPOLLRDHUP | EPOLLHUP | EPOLLERR,
     FS_FLAGS = (int)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE),
     FS_PARKED_EVENTS = (int)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET), /* what the kernel tells of a parked member */
 };
 
 enum {
-    FS_VAIN = 4,     /* wakeups for nothing, behind each other, after which a thread naps before it sleeps again */
+    FS_VAIN = 4,     /* wakeups for nothing, one after another, after which a thread naps before it sleeps again */
     FS_SPUN = 64,    /* connections that a thread polls at a time */
     FS_ANSWERS = 16, /* of memory alone, without the kernel being asked, */
 };

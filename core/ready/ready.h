@@ -2,7 +2,7 @@
  *
  * A poller stands for one epoll instance of the program, or for one thread that calls poll or select. Its members are descriptors. A
  * descriptor that is a connection, or may become one, is a `struct fs_pollable`; every other descriptor is the kernel's alone. (An event
- * loop that drives connections itself has a poller too: loop_wait.h.)
+ * loop that drives connections itself has a poller too: include/fastsock_loop.h.)
  *
  * How it works: as the kernel's own epoll does. A poller has a list of members that may be ready. A callback puts a member on it:
  * the kernel's event for what goes through the kernel connection, and a hint of the event set (events/event_set.h) for what goes through

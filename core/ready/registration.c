@@ -161,7 +161,7 @@ void fs_await_kernel_room(struct fs_member *m) {
 void fs_member_park(struct fs_member *m) {
     fs_note_parked(m, 1);
     m->found = 0;
-    fs_member_register_again(m); /* (a number that the program has closed behind us is told of no more) */
+    fs_member_register_again(m); /* (a number that the program has closed past us is told of no more) */
     fs_member_activate(m, 1);
 }
 

@@ -4,8 +4,8 @@
  * at without it, and told under the lock again, unless it has changed meanwhile. What comes while it is looked at puts it back.
  *
  * No arrival is lost. An edge-triggered member is armed before it is looked at: what comes before that is seen by the look, and what comes
- * behind it is a hint, which puts the member back (SYNC labels and the argument in ring/doorbell.h). A level-triggered one stays in the
- * list until it is armed and a look behind that finds nothing.
+ * after it is a hint, which puts the member back (SYNC labels and the argument in ring/doorbell.h). A level-triggered one stays in the
+ * list until it is armed and a look after that finds nothing.
  *
  * Responsible for: what a wait tells of members. Never: waits, or decides whether to. */
 #include "ready/scan.h"
@@ -135,7 +135,7 @@ static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose pu
     /* (A hint may be for nothing, or for what was told already.) */
     int news = !edges || (claim->edge && (claim->more || found & ~m->found)) || (claim->full && found & FS_OUT_ROOM);
     if (!found || !news || purpose != FS_ARM) {
-        /* (Behind a later look this one knows only what it has not found.) */
+        /* (After a later look this one knows only what it has not found.) */
         int latest = claim->look == m->looks;
         /* (Nor does one that no hint has led to, and that tells of nothing: the hint of what it has found is still to be taken.) */
         int knows = latest && (claim->edge || (found && news));

@@ -21,7 +21,7 @@ enum fs_purpose {
 };
 
 /* Looks at each member of the list once, or at as many as there is room for. With the poller's lock, which it lets go of. A member that
- * stays in the list behind FS_TELL_SLEEP has something that a look does not find yet. */
+ * stays in the list after FS_TELL_SLEEP has something that a look does not find yet. */
 void fs_members_check(struct fs_poller *p, struct fs_told *told, enum fs_purpose purpose);
 
 /* Members have changed, and other threads sleep or poll the instance's number: looks in their place, and wakes one of them if there is

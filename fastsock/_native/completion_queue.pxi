@@ -1,5 +1,5 @@
 # The completion queue of an event loop: when it looks, in which order it delivers, and when it lets the loop sleep. Which connection has
-# something is the poller's (core/ready/loop_wait.h). Part of transport.pyx.
+# something is the poller's (core/include/fastsock_loop.h). Part of transport.pyx.
 
 cdef extern from "Python.h":
     int PyContext_Enter(object) except -1
@@ -38,7 +38,7 @@ cdef inline bint loop_is_idle(CompletionQueue self) except -1:
 cdef class CompletionQueue:
     """Polls the connections of an event loop on the ring, delivers their data, and decides when they are left to the event set.
 
-    The poller (core/ready/loop_wait.h) has the connections, and a list of those that may be ready. While there are some in the
+    The poller (core/include/fastsock_loop.h) has the connections, and a list of those that may be ready. While there are some in the
     list, the loop calls `poll` in every iteration. `poll` runs for at most SLICE and never sleeps. If nothing arrives within the
     polling budget, all are armed and the event set sleeps; the loop polls its descriptor.
 

@@ -3,26 +3,6 @@
 from libc.stdint cimport uint16_t, int64_t, uint32_t, uint64_t
 
 
-cdef extern from "os/atomics.h" nogil:
-    ctypedef struct fs_word32:
-        pass
-    ctypedef struct fs_word64:
-        pass
-
-    uint32_t fs_load_relaxed(fs_word32 *)
-    uint64_t fs_load_relaxed64 "fs_load_relaxed"(fs_word64 *)
-    uint32_t fs_load_sc(fs_word32 *)
-    uint64_t fs_load_sc64 "fs_load_sc"(fs_word64 *)
-
-
-cdef extern from "os/syscalls.h" nogil:
-    int64_t fs_now()
-    int sys_close "close"(int)
-    int sched_yield()
-    enum: EAGAIN, ECONNRESET, ENOMEM, ENOTCONN, EINTR
-    enum: MSG_PEEK, MSG_NOSIGNAL
-
-
 cdef extern from "os/fd_reserve.h" nogil:
     int eventfd(unsigned int value, int flags)
     enum: EFD_CLOEXEC, EFD_NONBLOCK
@@ -39,12 +19,36 @@ cdef extern from *:
 # ---- the public header ---------------------------------------------------------------------------------------
 
 
+cdef extern from "sys/epoll.h" nogil:
+    union epoll_data:
+        void *ptr
+    struct epoll_event:
+        epoll_data data
+
+
+cdef extern from "unistd.h" nogil:
+    int sys_close "close"(int)
+
+
+cdef extern from "errno.h" nogil:
+    enum: EAGAIN, ECONNRESET, ENOMEM, ENOTCONN, EINTR
+
+
 cdef extern from "fastsock.h" nogil:
+    int64_t fs_now()
+    enum: MSG_PEEK, MSG_NOSIGNAL
+    ctypedef struct fs_word64:
+        pass
+    struct fs_connection:
+        pass
     const int64_t FS_VIOLATED
     enum: FS_REASON_ENDING, FS_REASON_DETACHED, FS_REASON_RESOURCES, FS_REASONS
     const char *fs_reason_name(int reason)
     const char *fs_reason_text(int reason)
     int64_t fs_count_paths(int reason)
+    int fs_reason_of(const fs_connection *)
+    enum: FS_IS_ATTACHED, FS_IS_RECEIVING_RING, FS_IS_SENDING_RING
+    bint fs_is(const fs_connection *, int what)
 
     struct fs_call:
         pass
@@ -75,101 +79,17 @@ cdef extern from "fastsock.h" nogil:
         fs_word64 poll_unpaid_ns
         fs_word64 sleeps
         fs_word64 system_calls
-
-
-# ---- connections that loops drive ------------------------------------------------------------------------------
-
-
-cdef extern from "ring/doorbell.h" nogil:
-    struct fs_direction:
-        fs_word64 fin
-        fs_word64 switch_at
-        fs_word32 acked
-        fs_word32 doorbell
-        fs_word32 processor
-        fs_word32 ready
-
-    struct fs_ring_pair:
-        fs_direction *tx
-        fs_direction *rx
-        uint32_t window
-
-    bint fs_has_descriptor(fs_ring_pair *)
-    size_t fs_available(fs_ring_pair *, size_t)
-
-
-cdef extern from "conn/connection.h" nogil:
-    struct fs_connection:
-        fs_ring_pair ring
-
-
-cdef extern from "conn/state.h" nogil:
-    bint fs_has_ended(const fs_connection *)
-    bint fs_is_attached(const fs_connection *)
-    bint fs_receives_on_ring(const fs_connection *)
-    bint fs_sends_on_ring(const fs_connection *)
-    bint fs_is_broken(const fs_connection *)
-    bint fs_is_loop_driven(const fs_connection *)
-    bint fs_peer_is_lost(const fs_connection *)
-
-
-cdef extern from "process/holder_count.h" nogil:
-    struct fs_shared_side:
-        pass
-    fs_shared_side *fs_own(const fs_connection *)
-    uint32_t fs_count_holders(fs_shared_side *own)
-
-
-cdef extern from "conn/loop_io.h" nogil:
-    void fs_drive_by_loop(fs_connection *)
-    int64_t fs_account_read(fs_connection *, uint64_t count, uint64_t *behind)
-    bint fs_switch_reached(fs_connection *)
-    bint fs_ends_with_reset(fs_connection *)
-    bint fs_peer_is_back(fs_connection *)
-    bint fs_kernel_is_next(fs_connection *)
-    bint fs_may_switch(fs_connection *)
-    bint fs_switch_if_ready(fs_connection *)
-
-
-cdef extern from "rendezvous/path_state.h" nogil:
-    struct fs_path:
-        int state
-        int reason
-        int64_t operations
-        int64_t next
-        fs_word32 *listing_state
-        int64_t waited
-
-    bint fs_has_step(const fs_path *)
-    int64_t fs_next_step(const fs_path *)
-    const char *fs_path_state_name(int state)
+    uint64_t fs_counted(const fs_word64 *)
 
 
 cdef extern from "transport/stream.h" nogil:
     int fs_endpoint_address(int fd, int remote, unsigned char *address, int *port)
 
 
-cdef extern from "loop_step.h" nogil:
-    fs_path *fs_path_of(fs_connection *)
-    struct fs_loop_seat:
-        fs_poller *poller
-        void *data
-        fs_member *member
-    void fs_libc_step "fs_libc_step_in"(fs_connection *, fs_loop_seat *, fs_step_result *)
-    int fs_libc_hand_over "fs_libc_hand_over_in"(fs_connection *, fs_loop_seat *)
+# ---- connections that loops drive ------------------------------------------------------------------------------
 
 
-# ---- the poller of a loop ----------------------------------------------------------------------------------------
-
-
-cdef extern from "sys/epoll.h" nogil:
-    union epoll_data:
-        void *ptr
-    struct epoll_event:
-        epoll_data data
-
-
-cdef extern from "ready/loop_wait.h" nogil:
+cdef extern from "fastsock_loop.h" nogil:
     enum: FS_IN, FS_OUT_ROOM
     struct fs_poller:
         pass
@@ -178,18 +98,18 @@ cdef extern from "ready/loop_wait.h" nogil:
 
     fs_poller *fs_loop_new(int *failed)
     void fs_loop_end(fs_poller *)
+    int fs_loop_fd(const fs_poller *)
     void fs_loop_enter(fs_member *)
     void fs_loop_drop(fs_member *)
     void fs_loop_want(fs_member *, uint32_t events, bint ended)
     void fs_loop_activate(fs_member *)
-    bint fs_loop_looks(const fs_poller *)
     int fs_loop_look(fs_poller *, epoll_event *events, int max, int64_t now)
+    bint fs_loop_looks(const fs_poller *)
     void fs_loop_found(fs_poller *)
     int64_t fs_loop_budget(fs_poller *, int64_t now)
     bint fs_loop_polls(fs_poller *, int64_t now)
     bint fs_loop_await(fs_poller *, int looks)
     bint fs_loop_spin(fs_poller *, int64_t until)
-    int fs_loop_fd(const fs_poller *)
     bint fs_loop_arm(fs_poller *)
     bint fs_loop_sleep(fs_poller *)
     void fs_loop_awake(fs_poller *)
@@ -197,16 +117,46 @@ cdef extern from "ready/loop_wait.h" nogil:
     int64_t fs_loop_late(const fs_poller *)
     void fs_loop_activate_late(fs_poller *)
 
+    void fs_drive_by_loop(fs_connection *)
+    int64_t fs_operations_of(const fs_connection *)
+    void fs_set_operations(fs_connection *, int64_t operations)
+    int64_t fs_steps_at(const fs_connection *)
+    bint fs_awaits_answer(const fs_connection *)
+    int64_t fs_account_read(fs_connection *, uint64_t count, uint64_t *behind)
+    bint fs_switch_reached(fs_connection *)
+    size_t fs_bytes_on_ring(fs_connection *, size_t most)
+    bint fs_has_bytes_on_ring(fs_connection *)
+    bint fs_has_stream_end(fs_connection *)
+    bint fs_ends_with_reset(fs_connection *)
+    bint fs_peer_is_back(fs_connection *)
+    bint fs_kernel_is_next(fs_connection *)
+    bint fs_may_switch(fs_connection *)
+    bint fs_switch_if_ready(fs_connection *)
+
+    struct fs_description:
+        const char *stage
+        int64_t operations
+        bint ended, broken, attached, driven, lost, peer_consents
+        uint32_t holders, window, acked, doorbell, peer_doorbell
+        size_t side
+        uint64_t switched_at, peer_switched_at, fin
+    void fs_describe(const fs_connection *, fs_description *)
+
+
+cdef extern from "loop_step.h" nogil:
+    struct fs_loop_seat:
+        fs_poller *poller
+        void *data
+        fs_member *member
+    void fs_libc_step "fs_libc_step_in"(fs_connection *, fs_loop_seat *, fs_step_result *)
+    int fs_libc_hand_over "fs_libc_hand_over_in"(fs_connection *, fs_loop_seat *)
+
 
 # ---- the process -----------------------------------------------------------------------------------------------
 
 
-cdef extern from "wire/region.h" nogil:
+cdef extern from "wire/version.h" nogil:
     enum: FS_VERSION
-
-
-cdef extern from "control/listener.h" nogil:
-    enum: FS_LISTING_WAITING
 
 
 cdef extern from "control/introspection.h" nogil:

@@ -1,13 +1,10 @@
 # The endpoint: a connection that the transport of an event loop drives.
 
-from libc.stdint cimport INT64_MAX, int64_t
-
 from fastsock._native.core cimport *
 
 cdef class Endpoint:
     cdef object __weakref__
     cdef fs_connection *c
-    cdef fs_path *path
     cdef fs_member *member  # of the loop's poller; NULL before it attaches
 
     cdef int end(self, fs_call *call) except -1
@@ -21,10 +18,3 @@ cdef bint hand_over(Endpoint self, fs_poller *poller, void *data) except -1
 cdef bint shutdown(Endpoint self) except -1
 cdef object leave(Endpoint self)
 cdef int reset(Endpoint self) except -1
-
-
-cdef inline int64_t acts_again_at(Endpoint self) noexcept:
-    """Returns the number of operations from which on the connection has a step to take."""
-    if not fs_has_step(self.path):
-        return INT64_MAX
-    return fs_next_step(self.path) if self.path.listing_state == NULL else 0

@@ -27,7 +27,7 @@ cdef class Endpoint:
     """A connection that a transport drives."""
 
     def __cinit__(self):
-        self.c, self.path = nothing, fs_path_of(nothing)
+        self.c = nothing
 
     def __dealloc__(self):
         if self.member != NULL:
@@ -52,14 +52,14 @@ cdef Endpoint endpoint_of(int fd):
     if c == NULL:
         return None
     endpoint = Endpoint.__new__(Endpoint)
-    endpoint.c, endpoint.path = c, fs_path_of(c)
+    endpoint.c = c
     return endpoint
 
 
 cdef int end_of(Endpoint self) except -1:
     """Ends the connection in this process, before its descriptor is closed: FIN, or a reset if bytes are unread."""
     cdef fs_connection *c = self.c
-    self.c, self.path = nothing, fs_path_of(nothing)
+    self.c = nothing
     if self.member != NULL:
         fs_loop_drop(self.member)
         self.member = NULL
@@ -71,7 +71,9 @@ cdef int end_of(Endpoint self) except -1:
 
 cdef tuple info_of(Endpoint self):
     """(sending has moved, receiving has moved, attached, reason): the input of path_events.path_from."""
-    return fs_sends_on_ring(self.c), fs_receives_on_ring(self.c), fs_is_attached(self.c), reason_texts[self.path.reason]
+    cdef fs_connection *c = self.c
+    return (fs_is(c, FS_IS_SENDING_RING), fs_is(c, FS_IS_RECEIVING_RING), fs_is(c, FS_IS_ATTACHED),
+            reason_texts[fs_reason_of(c)])
 
 
 # ---- the path ------------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ cdef bint hand_over(Endpoint self, fs_poller *poller, void *data) except -1:
         if self.member != NULL:
             fs_loop_enter(self.member)
         return False
-    self.c, self.path = nothing, fs_path_of(nothing)
+    self.c = nothing
     return True
 
 

@@ -217,14 +217,14 @@ def describe(int fd):
     cdef fs_connection *c = fs_libc_look(fd)
     if c == NULL:
         return None
-    state = dict(stage=fs_path_state_name(fs_path_of(c).state).decode(), operations=fs_path_of(c).operations, ended=fs_has_ended(c),
-                 broken=fs_is_broken(c), attached=fs_is_attached(c), driven=fs_is_loop_driven(c), lost=fs_peer_is_lost(c),
-                 holders=fs_count_holders(fs_own(c)), side=<uintptr_t>fs_own(c))
-    if fs_is_attached(c) and not fs_has_ended(c):
+    cdef fs_description d
+    fs_describe(c, &d)
+    state = dict(stage=d.stage.decode(), operations=d.operations, ended=d.ended, broken=d.broken, attached=d.attached, driven=d.driven,
+                 lost=d.lost, holders=d.holders, side=d.side)
+    if d.attached and not d.ended:
         state.update(
-            window=c.ring.window, peer_consents=fs_load_sc(&c.ring.tx.ready) != 0, switched_at=fs_load_sc64(&c.ring.tx.switch_at),
-            peer_switched_at=fs_load_sc64(&c.ring.rx.switch_at), acked=fs_load_sc(&c.ring.tx.acked),
-            doorbell=fs_load_sc(&c.ring.rx.doorbell), peer_doorbell=fs_load_sc(&c.ring.tx.doorbell), fin=fs_load_sc64(&c.ring.rx.fin))
+            window=d.window, peer_consents=d.peer_consents, switched_at=d.switched_at, peer_switched_at=d.peer_switched_at,
+            acked=d.acked, doorbell=d.doorbell, peer_doorbell=d.peer_doorbell, fin=d.fin)
     return state
 
 
@@ -241,15 +241,15 @@ def is_local_address(bytes packed not None):
 cdef dict counts(fs_counters *count):
     """Returns the counters by name."""
     return dict(
-        bytes_sent=fs_load_relaxed64(&count.bytes_sent), bytes_received=fs_load_relaxed64(&count.bytes_received),
-        messages_sent=fs_load_relaxed64(&count.messages_sent),
-        messages_received=fs_load_relaxed64(&count.messages_received),
-        acks_alone=fs_load_relaxed64(&count.acks_alone), acks_piggybacked=fs_load_relaxed64(&count.acks_piggybacked),
-        sends_combined=fs_load_relaxed64(&count.sends_combined),
-        doorbells_rung=fs_load_relaxed64(&count.doorbells_rung),
-        polls_paid=fs_load_relaxed64(&count.polls_paid), polls_unpaid=fs_load_relaxed64(&count.polls_unpaid),
-        poll_ns=fs_load_relaxed64(&count.poll_ns), poll_unpaid_ns=fs_load_relaxed64(&count.poll_unpaid_ns),
-        sleeps=fs_load_relaxed64(&count.sleeps), system_calls=fs_load_relaxed64(&count.system_calls))
+        bytes_sent=fs_counted(&count.bytes_sent), bytes_received=fs_counted(&count.bytes_received),
+        messages_sent=fs_counted(&count.messages_sent),
+        messages_received=fs_counted(&count.messages_received),
+        acks_alone=fs_counted(&count.acks_alone), acks_piggybacked=fs_counted(&count.acks_piggybacked),
+        sends_combined=fs_counted(&count.sends_combined),
+        doorbells_rung=fs_counted(&count.doorbells_rung),
+        polls_paid=fs_counted(&count.polls_paid), polls_unpaid=fs_counted(&count.polls_unpaid),
+        poll_ns=fs_counted(&count.poll_ns), poll_unpaid_ns=fs_counted(&count.poll_unpaid_ns),
+        sleeps=fs_counted(&count.sleeps), system_calls=fs_counted(&count.system_calls))
 
 
 cdef tuple names_of_counters():

@@ -2,9 +2,8 @@
 #ifndef FASTSOCK_LOOP_STEP_H
 #define FASTSOCK_LOOP_STEP_H
 
-#include "api/whole.h"
+#include "fastsock_loop.h"
 #include "libc_front.h"
-#include "ready/loop_wait.h"
 
 struct fs_loop_seat {
     struct fs_poller *poller;
@@ -35,7 +34,5 @@ static inline int fs_libc_hand_over_in(struct fs_connection *c, struct fs_loop_s
     struct fs_attach_hooks hooks = {fs_loop_watch, fs_loop_ignore, seat};
     return fs_libc_hand_over(c, &hooks);
 }
-
-static inline struct fs_path *fs_path_of(struct fs_connection *c) { return &fs_whole_of(c)->path; }
 
 #endif

@@ -4,7 +4,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
-from fastsock._native.core cimport epoll_event, fs_poller, fs_receives_on_ring
+from fastsock._native.core cimport FS_IS_RECEIVING_RING, epoll_event, fs_is, fs_poller
 from fastsock._native.endpoint cimport Endpoint
 
 cdef enum:
@@ -106,7 +106,7 @@ cdef class Transport:
 
 
 cdef inline bint receives_on_ring(Transport self) noexcept:
-    return self.endpoint is not None and fs_receives_on_ring(self.endpoint.c)
+    return self.endpoint is not None and fs_is(self.endpoint.c, FS_IS_RECEIVING_RING)
 
 
 # loop_kinds.pxi

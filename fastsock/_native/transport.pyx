@@ -18,7 +18,7 @@ from cpython.ref cimport Py_DECREF
 
 from fastsock._native.core cimport *
 from fastsock._native.endpoint cimport (
-    Endpoint, acts_again_at, decide, end_of, endpoint_of, hand_over, info_of, leave, reset, shutdown, step,
+    Endpoint, decide, end_of, endpoint_of, hand_over, info_of, leave, reset, shutdown, step,
 )
 from fastsock._native.transport_socket cimport show
 
@@ -72,7 +72,7 @@ cdef class Transport:
         """Like asyncio.BaseTransport.is_closing."""
         # If a write of the lower transport fails, it closes and reports that in a later iteration.
         return self.state != OPEN or (self.lower is not None and not (
-            self.endpoint is not None and fs_sends_on_ring(self.endpoint.c)) and self.lower.is_closing())
+            self.endpoint is not None and fs_is(self.endpoint.c, FS_IS_SENDING_RING)) and self.lower.is_closing())
 
     def close(self):
         """Like asyncio.BaseTransport.close: sends the written data first."""

@@ -24,7 +24,7 @@ cdef bint progress(Transport self) except -1:
         any = send_backlog(self)
     if self.endpoint is None or self.ended or not self.reading or self.state != OPEN:
         return any
-    if not (self.lower_ended or fs_receives_on_ring(self.endpoint.c) or fs_switch_reached(self.endpoint.c)):
+    if not (self.lower_ended or fs_is(self.endpoint.c, FS_IS_RECEIVING_RING) or fs_switch_reached(self.endpoint.c)):
         return any
     return receive(self, self.lower_ended) or any
 
@@ -50,7 +50,7 @@ cdef bint receive(Transport self, bint final) except -1:
     cdef Py_ssize_t room
     if self.get_buffer is not None:
         return receive_into(self, final)
-    room = fs_available(&self.endpoint.c.ring, DELIVERY)
+    room = fs_bytes_on_ring(self.endpoint.c, DELIVERY)
     if room == 0:
         room = 1  # to read the end of the stream, or an error
     data = PyBytes_FromStringAndSize(NULL, room)
@@ -65,8 +65,8 @@ cdef bint receive_into(Transport self, bint final) except -1:
     """Like `receive`, for a BufferedProtocol: copies from the ring into its buffer."""
     cdef Py_buffer view
     cdef int64_t got
-    cdef Py_ssize_t room = fs_available(&self.endpoint.c.ring, DELIVERY)
-    if room == 0 and not fs_load_relaxed64(&self.endpoint.c.ring.rx.fin) and not final:
+    cdef Py_ssize_t room = fs_bytes_on_ring(self.endpoint.c, DELIVERY)
+    if room == 0 and not fs_has_stream_end(self.endpoint.c) and not final:
         return False
     try:
         buffer = run_in_context(self, self.get_buffer, room if room else buffer_hint(self.queue))
@@ -115,7 +115,7 @@ cdef int deliver_late(Transport self, bytes data) except -1:
     """Delivers bytes of a peer that has fallen back to kernel TCP, after the data in the ring."""
     cdef char nothing
     self.late = data if self.late is None else self.late + data
-    while self.reading and self.state == OPEN and self.endpoint is not None and fs_has_descriptor(&self.endpoint.c.ring):
+    while self.reading and self.state == OPEN and self.endpoint is not None and fs_has_bytes_on_ring(self.endpoint.c):
         if not receive(self, False):
             break
     if self.state != OPEN or self.endpoint is None:

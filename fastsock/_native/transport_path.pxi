@@ -20,11 +20,7 @@ cdef int note_read(Transport self) except -1:
 
 cdef inline bint acts(Transport self) noexcept:
     """Returns true if the operation just counted needs a step: not while a published name has no answer yet."""
-    cdef fs_word32 *listing
-    if self.operations < self.acts_at:
-        return False
-    listing = self.endpoint.path.listing_state  # (once: another thread may end the search meanwhile)
-    return listing == NULL or fs_load_relaxed(listing) != FS_LISTING_WAITING
+    return self.operations >= self.acts_at and not fs_awaits_answer(self.endpoint.c)
 
 
 cdef int note_context(Transport self) except -1:
@@ -40,7 +36,7 @@ cdef int take_next_step(Transport self) except -1:
     cdef Endpoint endpoint = self.endpoint
     if self.write_to_lower is None:
         self.write_to_lower = self.lower.write
-    endpoint.path.operations = self.operations
+    fs_set_operations(endpoint.c, self.operations)
     try:
         if self.queue.poller == NULL:
             self.queue.make_poller()
@@ -52,12 +48,12 @@ cdef int take_next_step(Transport self) except -1:
         decide(endpoint, FS_REASON_RESOURCES)
     if self.endpoint is None:
         return 0
-    if fs_is_attached(endpoint.c):
+    if fs_is(endpoint.c, FS_IS_ATTACHED):
         self.acts_at = 0
         if not self.entered:
             enter(self)
     else:
-        self.acts_at = acts_again_at(endpoint)
+        self.acts_at = fs_steps_at(endpoint.c)
     return 0
 
 
@@ -71,8 +67,8 @@ cdef int begin(Transport self) except -1:
     if endpoint is None:
         return 0
     self.endpoint = endpoint
-    self.operations = endpoint.path.operations
-    self.acts_at = acts_again_at(endpoint)
+    self.operations = fs_operations_of(endpoint.c)
+    self.acts_at = fs_steps_at(endpoint.c)
     self.queue.begun.add(self)
     return 0
 
@@ -94,7 +90,7 @@ cdef bint hands_over(Transport self) except -1:
         return False
     if self.entered and fs_peer_is_back(endpoint.c):
         return False
-    endpoint.path.operations = self.operations
+    fs_set_operations(endpoint.c, self.operations)
     try:
         if not hand_over(endpoint, self.queue.poller, <void *>self):
             return False
@@ -138,7 +134,7 @@ cdef int end_endpoint(Transport self) except -1:
     if endpoint is None:
         return 0
     self.last_info = info_of(endpoint)
-    endpoint.path.operations = self.operations
+    fs_set_operations(endpoint.c, self.operations)
     self.queue.forget(self)
     self.entered = False
     self.endpoint = None

@@ -1,4 +1,4 @@
-/* An end that a loop drives (core/conn/loop_io.h), as an event loop's transport does it: one thread reads and writes the kernel
+/* An end that a loop drives (core/include/fastsock_loop.h), as an event loop's transport does it: one thread reads and writes the kernel
  * connection itself, polls the ring, and sleeps beside its poller and the descriptor. It is both the sender and the receiver of its
  * side's lanes. What happens to the end while it is driven is done in that thread too. */
 #ifndef FASTSOCK_LOOP_H
@@ -6,7 +6,7 @@
 
 #include "streams.h"
 
-#include "conn/loop_io.h"
+#include "include/fastsock_loop.h"
 
 enum { KEPT = 1 << 22 }; /* bytes of a peer that went back, at most, that wait for what is in the ring */
 

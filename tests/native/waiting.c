@@ -7,7 +7,7 @@
 #include "control/fd_reaper.h"
 #include "control/introspection.h"
 #include "control/trust.h"
-#include "conn/loop_io.h"
+#include "include/fastsock_loop.h"
 #include "conn/wake.h"
 #include "conn/peer_status.h"
 #include "conn/wait.h"
