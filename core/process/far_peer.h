@@ -9,6 +9,7 @@
 #define FASTSOCK_FAR_PEER_H
 
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include <stdint.h>
 
@@ -21,9 +22,16 @@ struct fs_far_peer {
     fs_word32 way;  /* the descriptor */
     uint64_t inode; /* of the way, as the program may close our descriptors and use their numbers */
     fs_word32 over; /* nobody listens at its end any more; relaxed: the next connection brings another one */
-    uint32_t users; /* connections and cached regions */
+    uint32_t users; /* connections and parked regions */
     struct fs_far_peer *before; /* of a connection: the holder of the peer's side that was asked before this one */
     struct fs_far_peer *next;
+};
+
+/* The process at the other end of connections, wherever it is. */
+struct fs_peer_process {
+    uint64_t key; /* its id, or fs_process_key if that is unknown or means another one here; 0: it cannot be told from others */
+    pid_t pid;    /* 0: in another PID namespace */
+    uid_t user;   /* (uid_t)-1: unknown */
 };
 
 /* Returns a number of the process at the other end of a connected unix socket that no other process has had since the system began: even, and

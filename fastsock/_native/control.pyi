@@ -19,9 +19,6 @@ END_SHAPE: str
 def memory_used() -> int:
     """Returns the bytes of regions that count against memory_cap."""
 
-def parked() -> int:
-    """Returns the number of regions kept for the next connections."""
-
 def drop_parked() -> bool:
     """Frees all kept regions. Returns true if there were any."""
 

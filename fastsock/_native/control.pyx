@@ -64,14 +64,9 @@ def memory_used():
     return fs_memory_used()
 
 
-def parked():
-    """Returns the number of regions kept for the next connections."""
-    return fs_cached_region_count()
-
-
 def drop_parked():
     """Frees all kept regions. Returns true if there were any."""
-    return fs_region_cache_clear()
+    return fs_links_clear()
 
 
 # ---- reserved descriptor numbers

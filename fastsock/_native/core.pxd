@@ -237,10 +237,9 @@ cdef extern from "control/introspection.h" nogil:
         fs_counters count
 
 
-cdef extern from "rendezvous/region_cache.h" nogil:
+cdef extern from "control/link.h" nogil:
     size_t fs_memory_used()
-    int fs_cached_region_count()
-    bint fs_region_cache_clear()
+    bint fs_links_clear()
 
 
 cdef extern from "rendezvous/eligibility.h" nogil:

@@ -315,8 +315,8 @@ def test_a_front_end_below_libc_takes_the_public_header_alone() -> None:
 
 
 INTERNAL = {
-    "conn": "connection loop_io state", "control": "introspection listener", "os": "atomics fd_reserve syscalls",
-    "process": "holder_count", "ready": "loop_wait", "rendezvous": "eligibility path_state region_cache",
+    "conn": "connection loop_io state", "control": "introspection link listener", "os": "atomics fd_reserve syscalls",
+    "process": "holder_count", "ready": "loop_wait", "rendezvous": "eligibility path_state",
     "ring": "doorbell", "transport": "stream", "wire": "region",
 }  # fmt: skip
 """Headers of the core, by room, that CPython's front end takes besides the public one. This list only shrinks."""
