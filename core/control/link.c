@@ -1,7 +1,7 @@
 /* The links of this process.
  *
- * Responsible for: each region is released once; mapped memory stays below the cap; what is parked is bounded, and becomes less. Never: which
- * connection gets a region (rendezvous/connector.c), or its contents (region_mmap.c).
+ * Responsible for: each region is released once; mapped memory stays below the cap; what is parked is bounded, and becomes less. Never:
+ * which connection gets a region (rendezvous/connector.c), or its contents (region_mmap.c).
  *
  * Each part of a region is forgotten before it is released: a thread without the host lock may fork between two parts, and a
  * released number may be another file's by the time the child releases the rest. */
@@ -19,14 +19,14 @@ enum {
     SHRINKS_FROM = 4, /* looks at an idle link that take no region */
     LOOKS_MOST = 24,
 };
-#define IDLE_NS ((int64_t)2000000000) /* until the first look at an idle link. Each time it has been idle for twice as long, another one follows */
+#define IDLE_NS ((int64_t)2000000000) /* until the first look at an idle link; the next one follows when it has been idle for twice as long */
 
 static const int parked_most[2] = {FS_PARKED_BY_SEEKER, FS_PARKED_BY_PUBLISHER};
 
 static int64_t cap = INT64_MAX;
 
 /* With the table lock, as all below; these are read without it, as hints. */
-static fs_word64 mapped, used; /* bytes of the counted regions without their overflow buffers; and those of them that count against the cap */
+static fs_word64 mapped, used; /* bytes of the regions without their overflow buffers; and those of them that count against the cap */
 static fs_word64 parked_by[2]; /* regions, by side */
 
 static struct fs_region_ref *all;            /* counted regions; the one to check next. NULL: none */
@@ -209,8 +209,8 @@ static void cool(int side) {
     warm[side] = NULL;
 }
 
-/* Of all parked regions of a side, the one that was parked last alone keeps its pages. Returns one that there is no room for, which has left
- * its link; NULL: none. */
+/* Of all parked regions of a side, the one that was parked last alone keeps its pages. Returns one that there is no room for, which has
+ * left its link; NULL: none. */
 static struct fs_region_ref *park(struct fs_region_ref *region_ref, int first) {
     struct fs_link *link = region_ref->link;
     int side = region_ref->side, of = 0;
@@ -333,9 +333,9 @@ int fs_links_clear(void) {
 /* Returns when the next look at a link with parked regions is due. */
 static int64_t due(const struct fs_link *link) { return link->used + (IDLE_NS << link->looks); }
 
-/* Its pages go at the first look; its regions, if the other process has ended. Otherwise one look after the other takes the older half of them, and
- * the newest one stays. (Not of a process in another network namespace: nobody can tell whether it has ended, and fs_far_peer_leave needs the host
- * lock.) */
+/* Its pages go at the first look; its regions, if the other process has ended. Otherwise one look after the other takes the older half of
+ * them, and the newest one stays. What is left counts as it is. (Not of a process in another network namespace: nobody can tell whether it
+ * has ended, and fs_far_peer_leave needs the host lock.) */
 static void look_at(struct fs_link *link) {
     int has_ended = link->token && !fs_control_is_open(link->token), drops[2];
     for (int side = 0; side < 2; side++) {
@@ -349,6 +349,8 @@ static void look_at(struct fs_link *link) {
             leave(region_ref);
             fs_region_free(region_ref);
         }
+        for (int i = 0; !has_ended && i < link->parked_count[side]; i++)
+            set_counted(link->parked[side][i], committed(link->parked[side][i]));
     }
 }
 
@@ -362,10 +364,11 @@ int64_t fs_links_look(int64_t now) {
     return first;
 }
 
-void fs_links_each(int (*tell)(const struct fs_link *, void *), void *with) {
+int fs_links_each(int (*tell)(const struct fs_link *, void *), void *with) {
     for (int i = 0; i < CHAINS; i++)
         for (const struct fs_link *link = table[i]; link; link = link->next)
-            if (!tell(link, with)) return;
+            if (!tell(link, with)) return 0;
+    return 1;
 }
 
 /* ---- a fork ----------------------------------------------------------------------------------------------- */

@@ -1,11 +1,11 @@
 /* Links: what this process and another one have in common from their first contact on.
  *
- * A link owns the regions that both have mapped, those in which this process is the seeker and those in which it is the publisher. A region is
- * one object from its hello to its end. While a connection uses it, it is the connection's, and needs the host lock. When that has ended, it
- * lies parked in its link for the next one, which takes it from there: by a cell (cell.h), or by the seeker's hello with its id.
+ * A link owns the regions that both have mapped, those in which this process is the seeker and those in which it is the publisher. A region
+ * is one object from its hello to its end. While a connection uses it, it is the connection's, and needs the host lock. When that has ended,
+ * it lies parked in its link for the next one, which takes it from there: by a cell (cell.h), or by the seeker's hello with its id.
  *
- * A link ends with its last region. One that is idle is looked at (fs_links_look): its regions go if the other process has ended, and in any
- * case become fewer.
+ * A link ends with its last region. One that is idle is looked at (fs_links_look): its regions go if the other process has ended, and in
+ * any case become fewer.
  *
  * Links, what is parked and what is counted: with the table lock, which these functions take (fs_control_lock_hosted), so they may
  * unlock and relock the host lock, which they need, where nothing else is said. */
@@ -84,15 +84,15 @@ void fs_region_park_last(struct fs_region_ref *region_ref);
  * geometry fits, and readies it; NULL: there is none. */
 struct fs_region_ref *fs_region_take(uint64_t key, int window, int chunk);
 
-/* Takes such a region from each link with a process of this user, of which the last connection was to this service (fs_stream_identity). Returns
- * how many, at most `room`. */
+/* Takes such a region from each link with a process of this user, one whose last connection was to this service (fs_stream_identity).
+ * Returns how many, at most `room`. */
 int fs_regions_take_to(const struct fs_stream_endpoint *service, int window, int chunk, struct fs_region_ref **into, int room);
 
 /* Takes a parked region of the publisher's from a link with a process of this user, the first one that `fits`; NULL: there is none. */
 struct fs_region_ref *fs_region_take_fitting(int (*fits)(const struct fs_region_ref *, void *with), void *with);
 
-/* Returns a parked region of the publisher's by its id, of the link with this key, or NULL; and takes it. Both need the table lock, and no host
- * lock. */
+/* Returns a parked region of the publisher's by its id, of the link with this key, or NULL; and takes it. Both need the table lock, and no
+ * host lock. */
 struct fs_region_ref *fs_region_find_parked(uint64_t key, const unsigned char id[16]);
 void fs_region_unpark(struct fs_region_ref *region_ref);
 
@@ -104,12 +104,12 @@ int fs_links_clear(void);
 
 /* ---- the control thread ----------------------------------------------------------------------------------- */
 
-/* Looks at the links that have been idle for a while. Returns when the next one is due (monotonic ns), INT64_MAX: none. Needs the table lock, and no
- * host lock. */
+/* Looks at the links that have been idle for a while. Returns when the next one is due (monotonic ns), INT64_MAX: none. Needs the table
+ * lock, and no host lock. */
 int64_t fs_links_look(int64_t now);
 
-/* Calls `tell` for each link, until it returns false. Needs the table lock, and no host lock. */
-void fs_links_each(int (*tell)(const struct fs_link *link, void *with), void *with);
+/* Calls `tell` for each link, until it returns false. Returns true if it never has. Needs the table lock, and no host lock. */
+int fs_links_each(int (*tell)(const struct fs_link *link, void *with), void *with);
 
 /* ---- a fork ------------------------------------------------------------------------------------------------ */
 

@@ -5,13 +5,14 @@ VERSION: int
 LOOK_MAGIC: int
 SEEN_MAGIC: int
 NO_MORE: int
-LOOKS: tuple[int, int, int]
+LOOKS: tuple[int, int, int, int]
 FLAGS: tuple[int, int, int, int, int, int]
 """Constants of queries to connection threads (core/control/introspection.h)."""
 LOOK_SHAPE: str
 SEEN_SHAPE: str
 PROCESS_SHAPE: str
 END_SHAPE: str
+LINK_SHAPE: str
 """Formats of the datagrams, for `struct`."""
 
 # ---- regions

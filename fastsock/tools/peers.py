@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -77,9 +76,7 @@ class Peers:
         user = self.users.get((local, peer), os.geteuid())
         if user == os.geteuid():
             return ""
-        with suppress(KeyError):
-            return pwd.getpwuid(user).pw_name
-        return str(user)
+        return introspection.user_name(user)
 
     def _look_elsewhere(self, ends: Ends) -> None:
         """Looks for the other end in the other network namespaces of this host whose processes this user may see."""

@@ -386,6 +386,7 @@ static void check_idle_link(void) {
         check(fs_links_look(due - 1) == due, "it comes early");
         due = fs_links_look(due);
         check(fs_regions_parked(0) == left[i], "look %zu: %d regions are parked", i, fs_regions_parked(0));
+        check(fs_memory_used() <= (size_t)left[i] * 24576, "look %zu: %zu bytes count", i, fs_memory_used());
     }
     close(alive);
     check(fs_links_look(due) == INT64_MAX, "it is looked at still");
