@@ -13,7 +13,7 @@ void fs_cell_post(void *memory, uint64_t cookie, const struct fs_stream_identity
 int fs_cell_withdraw(void *memory);
 
 /* The publisher looks if a parked region is offered for its connection, by a process of this user that has the connection's other end.
- * Returns the region, which belongs to the caller, or NULL. Needs the host lock. */
+ * Returns the region, which belongs to the caller, or NULL. Needs the host lock, which it may unlock and relock. */
 struct fs_region_ref *fs_cell_take(int fd, const struct fs_stream_identity *ends);
 
 #endif

@@ -300,22 +300,26 @@ struct fs_region_ref *fs_region_take_fitting(int (*fits)(const struct fs_region_
     return found;
 }
 
+/* (With the key 0 there may be several.) */
 struct fs_region_ref *fs_region_find_parked(uint64_t key, const unsigned char id[16]) {
-    struct fs_link *link = find(key);
-    for (int i = 0; link && i < link->parked_count[1]; i++)
-        if (memcmp(link->parked[1][i]->id, id, sizeof link->parked[1][i]->id) == 0) return link->parked[1][i];
+    for (int at = 0; at < pooled_count; at++)
+        for (int i = 0; pooled[at]->peer.key == key && i < pooled[at]->parked_count[1]; i++)
+            if (memcmp(pooled[at]->parked[1][i]->id, id, sizeof pooled[at]->parked[1][i]->id) == 0) return pooled[at]->parked[1][i];
     return NULL;
 }
 
-/* Takes all parked regions. Returns true if there were any. Needs the host lock too. */
-static int drop_all(void) {
-    int any = pooled_count > 0;
-    while (pooled_count) {
-        struct fs_link *link = pooled[pooled_count - 1];
-        struct fs_region_ref *region_ref = unpark_at(link, !link->parked_count[0], 0);
+/* Unmaps the oldest regions of a link, which may end by that. (Those of a far peer only with the host lock, too.) */
+static void drop(struct fs_link *link, int side, int count) {
+    while (count--) {
+        struct fs_region_ref *region_ref = unpark_at(link, side, 0);
         leave(region_ref);
         fs_region_free(region_ref);
     }
+}
+
+static int drop_all(void) {
+    int any = pooled_count > 0;
+    while (pooled_count) drop(pooled[0], !pooled[0]->parked_count[0], 1);
     return any;
 }
 
@@ -344,11 +348,7 @@ static void look_at(struct fs_link *link) {
     }
     link->looks = FS_MIN(link->looks + 1, (int)LOOKS_MOST);
     for (int side = 0; side < 2; side++) {
-        for (; drops[side]; drops[side]--) {
-            struct fs_region_ref *region_ref = unpark_at(link, side, 0);
-            leave(region_ref);
-            fs_region_free(region_ref);
-        }
+        drop(link, side, drops[side]);
         for (int i = 0; !has_ended && i < link->parked_count[side]; i++)
             set_counted(link->parked[side][i], committed(link->parked[side][i]));
     }

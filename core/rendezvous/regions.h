@@ -1,4 +1,5 @@
-/* The regions of this process's connections: made or accepted, attached, and parked in their link. Called with the host lock.
+/* The regions of this process's connections: made or accepted, attached, and parked in their link. Called with the host lock, which these
+ * may unlock and relock (link.h).
  *
  * The search (connector.h) has a region until the connection is attached, and the connection's path until it is released. */
 #ifndef FASTSOCK_REGIONS_H
@@ -9,7 +10,7 @@
 #include "conn/connection.h"
 #include "conn/attach.h"
 
-/* Creates a region for the seeker, and its memfd, which is the caller's. Returns as fs_link_join, or -errno. May unlock the host lock. */
+/* Creates a region for the seeker, and its memfd, which is the caller's. Returns as fs_link_join, or -errno. */
 int fs_region_new(const struct fs_peer_process *peer, int window, int chunk, struct fs_region_ref **region_ref, int *memfd);
 
 /* Takes the region that a seeker sent to the publisher. Returns 0; or as fs_link_join or -EMFILE, and the region is unmapped. */

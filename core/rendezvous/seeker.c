@@ -98,8 +98,9 @@ static int meet(struct fs_step *at) {
 int fs_search_look_up(struct fs_step *at) {
     struct fs_connector *s = at->search;
     if (fs_operations(at->path) < at->path->first_contact) {
-        if (s->ends_known && fs_contact_post(&s->posts, fs_fd(at->c), &s->ends, fs_search_config.window, fs_search_config.chunk))
-            fs_path_event(at->path, FS_PATH_HELLO);
+        int posted = s->ends_known && fs_contact_post(&s->posts, fs_fd(at->c), &s->ends, fs_search_config.window, fs_search_config.chunk);
+        if (fs_search_is_over(at)) return 0;
+        if (posted) fs_path_event(at->path, FS_PATH_HELLO);
         else if (!fs_contact_may_post(&s->posts)) at->path->next = at->path->first_contact;
         return 0;
     }
@@ -150,7 +151,7 @@ int fs_search_await_wakeup(struct fs_step *at) {
         if (taken) return fs_search_move(at, taken);
         if (fs_operations(at->path) < at->path->first_contact) return 0;
         fs_contact_withdraw(&s->posts, 1);
-        fs_path_event(at->path, FS_PATH_AGAIN);
+        if (!fs_search_is_over(at)) fs_path_event(at->path, FS_PATH_AGAIN);
         return 0;
     }
     if (fs_wakeup_seen(s->region_ref->memory)) {

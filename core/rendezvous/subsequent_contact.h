@@ -1,5 +1,5 @@
 /* Subsequent contact: the seeker offers regions for a connection by their cells (control/cell.h), the publisher takes one. Called with the
- * host lock. */
+ * host lock, which these may unlock and relock (link.h). */
 #ifndef FASTSOCK_SUBSEQUENT_CONTACT_H
 #define FASTSOCK_SUBSEQUENT_CONTACT_H
 
