@@ -12,14 +12,12 @@
 #include "control/region_mmap.h"
 
 enum {
-    IN_VAIN_MOST = 32, /* offers of a link in vain before its regions are dropped: the process may be one of several workers, or dead */
     CHECKS_LEAST = 2, CHECKS_MOST = 64, /* regions checked for a new one, if all mappings together would be too much */
     CHAINS = 61,
     POOLED_MOST = FS_PARKED_BY_SEEKER + FS_PARKED_BY_PUBLISHER + 1,
     SHRINKS_FROM = 4, /* looks at an idle link that take no region */
-    LOOKS_MOST = 24,
 };
-#define IDLE_NS ((int64_t)2000000000) /* until the first look at an idle link; the next one follows when it has been idle for twice as long */
+#define IDLE_NS ((int64_t)2000000000) /* until the first look at an idle link; the next follows when it has been idle for twice as long */
 
 static const int parked_most[2] = {FS_PARKED_BY_SEEKER, FS_PARKED_BY_PUBLISHER};
 
@@ -209,14 +207,16 @@ static void cool(int side) {
     warm[side] = NULL;
 }
 
-/* Of all parked regions of a side, the one that was parked last alone keeps its pages. Returns one that there is no room for, which has
- * left its link; NULL: none. */
+/* Parks a region as the one that is used first, or last. Of all parked regions of a side, the one that was parked last alone keeps its
+ * pages. Returns one that there is no room for, which has left its link; NULL: none. */
 static struct fs_region_ref *park(struct fs_region_ref *region_ref, int first) {
     struct fs_link *link = region_ref->link;
-    int side = region_ref->side, of = 0;
+    int side = region_ref->side, of = 0, count = link->parked_count[side]++; /* (there is room for one more than are kept) */
+    struct fs_region_ref **parked = link->parked[side];
     cool(side);
     if (region_ref->is_warm) warm[side] = region_ref;
-    link->parked[side][link->parked_count[side]++] = region_ref; /* there is room for one more than are kept */
+    if (!first) memmove(parked + 1, parked, (size_t)count * sizeof *parked);
+    parked[first ? count : 0] = region_ref;
     fs_count(&parked_by[side], 1);
     pool(link, first);
     if (link->parked_count[side] <= FS_PARKED_PER_LINK) {
@@ -247,10 +247,8 @@ void fs_region_park(struct fs_region_ref *region_ref) {
 }
 
 void fs_region_park_last(struct fs_region_ref *region_ref) {
-    struct fs_region_ref *over = region_ref;
     fs_control_lock_hosted();
-    if (++region_ref->link->in_vain > IN_VAIN_MOST) leave(region_ref);
-    else over = park(region_ref, 0);
+    struct fs_region_ref *over = park(region_ref, 0);
     fs_control_unlock();
     if (over) fs_region_free(over);
 }
@@ -334,7 +332,7 @@ int fs_links_clear(void) {
 
 /* ---- idle links ------------------------------------------------------------------------------------------- */
 
-/* Returns when the next look at a link with parked regions is due. */
+/* Returns when the next look at a link with parked regions is due. (The 33rd would be after 272 years.) */
 static int64_t due(const struct fs_link *link) { return link->used + (IDLE_NS << link->looks); }
 
 /* Its pages go at the first look; its regions, if the other process has ended. Otherwise one look after the other takes the older half of
@@ -346,7 +344,7 @@ static void look_at(struct fs_link *link) {
         if (warm[side] && warm[side]->link == link) cool(side);
         drops[side] = has_ended ? link->parked_count[side] : link->looks < SHRINKS_FROM || link->is_far ? 0 : link->parked_count[side] / 2;
     }
-    link->looks = FS_MIN(link->looks + 1, (int)LOOKS_MOST);
+    link->looks++;
     for (int side = 0; side < 2; side++) {
         drop(link, side, drops[side]);
         for (int i = 0; !has_ended && i < link->parked_count[side]; i++)

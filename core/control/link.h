@@ -44,7 +44,6 @@ struct fs_link {
     int regions;          /* of its connections, and parked */
     size_t counted;       /* bytes of them that count against the cap */
     fs_word64 connections; /* made over it; with the host lock, and read without: relaxed */
-    int in_vain;          /* regions offered since one was taken; with the host lock */
     int64_t used;         /* monotonic ns: a region was parked last */
     int looks;            /* since then */
     struct fs_region_ref *parked[2][FS_PARKED_PER_LINK + 1]; /* by side, the oldest first */
@@ -77,7 +76,7 @@ void fs_region_discard(struct fs_region_ref *region_ref); /* takes the region fr
 /* Parks a region of a link, as the newest: its connection has ended, or nobody has taken it. */
 void fs_region_park(struct fs_region_ref *region_ref);
 
-/* Parks a region again that was offered in vain: those of other links come first now. */
+/* Parks a region again that was offered in vain: all others come first now. */
 void fs_region_park_last(struct fs_region_ref *region_ref);
 
 /* Takes the newest parked region of the seeker's for a connection to the process with this key, if both sides have finished with it and the

@@ -40,7 +40,6 @@ struct fs_region_ref *fs_contact_taken(struct fs_subsequent_contact *posts) {
         if (!fs_wakeup_seen(region_ref->memory)) continue;
         posts->of[i] = posts->of[--posts->count];
         fs_contact_withdraw(posts, 1);
-        region_ref->link->in_vain = 0;
         return region_ref;
     }
     return NULL;

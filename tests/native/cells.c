@@ -30,6 +30,7 @@ static void park(void) {
     check(fs_link_join(parked, &(struct fs_peer_process){.key = 1, .user = geteuid()}) == 0, "no link");
     parked->window = WINDOW;
     fs_region_park(parked);
+    check(fs_region_find_parked(1, id) == parked && !fs_region_find_parked(2, id), "who knows its id gets it, or nobody does");
 }
 
 static void unpark(void) {
