@@ -338,13 +338,14 @@ static int64_t due(const struct fs_link *link) { return link->used + (IDLE_NS <<
 /* Its pages go at the first look; its regions, if the other process has ended. Otherwise one look after the other takes the older half of
  * them, and the newest one stays. What is left counts as it is. (Not of a process in another network namespace: nobody can tell whether it
  * has ended, and fs_far_peer_leave needs the host lock.) */
-static void look_at(struct fs_link *link) {
+static void look_at(struct fs_link *link, int64_t now) {
     int has_ended = link->token && !fs_control_is_open(link->token), drops[2];
     for (int side = 0; side < 2; side++) {
         if (warm[side] && warm[side]->link == link) cool(side);
         drops[side] = has_ended ? link->parked_count[side] : link->looks < SHRINKS_FROM || link->is_far ? 0 : link->parked_count[side] / 2;
     }
-    link->looks++;
+    do link->looks++; /* (no thread may have looked for a while) */
+    while (due(link) <= now);
     for (int side = 0; side < 2; side++) {
         drop(link, side, drops[side]);
         for (int i = 0; !has_ended && i < link->parked_count[side]; i++)
@@ -356,7 +357,7 @@ int64_t fs_links_look(int64_t now) {
     int64_t first = INT64_MAX;
     for (int i = pooled_count - 1; i >= 0; i--) {
         struct fs_link *link = pooled[i];
-        if (due(link) <= now) look_at(link);
+        if (due(link) <= now) look_at(link, now);
         if (i < pooled_count && pooled[i] == link) first = FS_MIN(first, due(link));
     }
     return first;

@@ -388,8 +388,8 @@ static void check_idle_link(void) {
         check(fs_regions_parked(0) == left[i], "look %zu: %d regions are parked", i, fs_regions_parked(0));
         check(fs_memory_used() <= (size_t)left[i] * 24576, "look %zu: %zu bytes count", i, fs_memory_used());
     }
-    close(alive);
-    check(fs_links_look(due) == INT64_MAX, "it is looked at still");
+    check(fs_links_look(4 * due) > 4 * due, "a look is due already, where no thread has looked for a while");
+    check(close(alive) == 0 && fs_links_look(64 * due) == INT64_MAX, "it is looked at still");
     fs_links_each(count_link, &regions);
     check(!regions && !fs_regions_parked(0) && !fs_memory_used(), "%d regions of a dead process", regions);
 }
