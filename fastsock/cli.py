@@ -209,6 +209,7 @@ What is in it needs no Python: see docs/interpose.md.
         "Lists connections like ss(8). A narrow terminal gets fewer columns: fastsock ss | cat shows all.",
     )
     gives_json(made)
+    made.add_argument("--links", action="store_true", help="list instead what the processes have in common with others")
     made.add_argument("pids", metavar="PID", nargs="*", type=whole, help="only these processes")
     made.explains = _columns_of_ss
 
@@ -352,10 +353,10 @@ def export(options: argparse.Namespace) -> int:
 
 
 def ss(options: argparse.Namespace) -> int:
-    """Lists connections. Returns the exit status."""
+    """Lists connections, or links. Returns the exit status."""
     from fastsock.tools import ss
 
-    return ss.show(set(options.pids) or None, options.json)
+    return ss.show(set(options.pids) or None, options.json, options.links)
 
 
 def top(options: argparse.Namespace) -> int:
@@ -381,8 +382,8 @@ def _levels() -> str:
 def _columns_of_ss() -> str:
     from fastsock.tools import columns, groups, ss
 
-    shown = columns.explained("columns", ss.COLUMNS), columns.explained("columns of groups", groups.COLUMNS)
-    return "\n\n".join(shown)
+    tables = ("columns", ss.COLUMNS), ("columns of groups", groups.COLUMNS), ("columns of links", ss.LINKS)
+    return "\n\n".join(columns.explained(*each) for each in tables)
 
 
 def _columns_of_top() -> str:

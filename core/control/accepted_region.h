@@ -2,9 +2,9 @@
 #ifndef FASTSOCK_ACCEPTED_REGION_H
 #define FASTSOCK_ACCEPTED_REGION_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "process/far_peer.h"
+
+struct fs_region_ref; /* link.h */
 
 enum fs_listing_state {
     FS_LISTING_FREE = 0,
@@ -18,27 +18,13 @@ enum fs_listing_state {
     FS_LISTING_UNPROVEN = 8,      /* a process came that has not proven its address */
 };
 
-/* A region whose connection has ended, in the publisher's table. */
-struct fs_cached_region {
-    void *memory; /* NULL: empty */
-    size_t size;
-    unsigned char id[16];
-    int window;
-    pid_t peer;  /* the seeker's process */
-    int is_warm; /* it keeps its pages, and is to be cooled */
-};
-
 /* A region that came through a name. It belongs to the caller. */
 struct fs_accepted_region {
-    void *memory; /* FS_LISTING_ACCEPTED: the region, mapped */
-    size_t size;
-    int reused;   /* the region was parked here */
-    pid_t peer;   /* the peer's process; 0: in another PID namespace */
-    unsigned char id[16];
-    int is_far;   /* it is in another network namespace: */
-    uint64_t key; /* far_peer.h */
-    int way;      /* which it has sent; -1: none */
-    const char *failure; /* FS_LISTING_FAILED: the reason */
+    struct fs_region_ref *region_ref; /* FS_LISTING_ACCEPTED: of no link yet, unless it was parked here */
+    struct fs_peer_process peer;         /* who sent it */
+    int is_far;                       /* it is in another network namespace: */
+    int way;                          /* which it has sent; -1: none */
+    const char *failure;              /* FS_LISTING_FAILED: the reason */
 };
 
 #endif

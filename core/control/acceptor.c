@@ -3,6 +3,7 @@
  * under the table lock, as each of these may block. */
 #include "control/control_recv.h"
 #include "control/fd_reaper.h"
+#include "control/link.h"
 #include "control/named_socket.h"
 #include "control/region_mmap.h"
 #include "control/control_state.h"
@@ -25,10 +26,9 @@ struct hello_message {
     int proven; /* the last one is the other end of the connection */
     int sealed; /* the first one is sealed */
     int trusted; /* the sender is of this user, or root */
-    pid_t process; /* 0: in another PID namespace */
+    struct fs_peer_process peer; /* the sender */
     /* where the name is found by other network namespaces: */
     int is_far, shown; /* the sender has proven its address */
-    uint64_t key;      /* far_peer.h */
     int has_way, own_way; /* its way is the last descriptor but one; this process's, which it gets; -1: none */
 };
 
@@ -68,7 +68,6 @@ static void examine(struct hello_message *it, const struct fs_stream_identity *e
 /* Receives the messages of a proof, and what comes behind them. */
 static void receive_far(int fd, struct hello_message *it, struct fs_address_proof *proof, const struct fs_stream_identity *tcp) {
     it->own_way = -1;
-    it->key = fs_process_key(fd);
     for (;;) {
         receive_hello(fd, it);
         int begins = it->size == sizeof(struct fs_proof_msg) && proof->udp < 0 && !fs_is_proven(proof);
@@ -113,11 +112,28 @@ static int take_way(struct fs_listing *m, struct hello_message *it) {
     return 0;
 }
 
+/* Maps the region that a hello brings. Returns 0 or a reason of enum fs_refusal_reason. */
+static int map_region(struct fs_listing *m, const struct hello_message *it, struct fs_region_ref **made) {
+    struct fs_ring_pair probe;
+    size_t size = it->hello.size;
+    int memfd = it->with.fds[0];
+    if (it->count != DESCRIPTORS + it->is_far) return violated(m, "hello without its two descriptors");
+    if (!it->sealed) return violated(m, "memfd not sealed");
+    if (has_huge_pages(memfd)) return violated(m, "memfd of huge pages");
+    if (size == 0 || size > fs_region_size(FS_WINDOW_MAX, FS_CHUNK_MAX) || fs_file_size(memfd) != (int64_t)size)
+        return violated(m, "memfd of the wrong size");
+    void *memory = fs_map_memfd(memfd, size);
+    const char *wrong = memory ? fs_ring_pair_attach(&probe, memory, size, 1) : NULL;
+    *made = memory && !wrong ? fs_region_of(memory, size, 1, it->hello.id) : NULL;
+    if (*made) return 0;
+    if (memory) fs_system.munmap(memory, size);
+    return wrong ? violated(m, wrong) : FS_WHY_AGAIN; /* no address space, or no memory */
+}
+
 /* Checks a hello and takes its region; the descriptors stay the caller's. Returns 0 if taken, else a reason of enum fs_refusal_reason. */
 static int judge(struct fs_listing *m, struct hello_message *it) {
-    struct fs_ring_pair probe;
     const struct fs_hello *hello = &it->hello;
-    const int *descriptors = it->with.fds;
+    struct fs_region_ref *region_ref;
     /* The last descriptor is the seeker's end of the TCP connection. Without it the sender is not the peer. Then its hello is no
      * violation by the peer, unless its user could harm the peer anyway. */
     if (!it->proven && !it->trusted) return FS_WHY_UNTRUSTED;
@@ -128,47 +144,20 @@ static int judge(struct fs_listing *m, struct hello_message *it) {
     if (it->is_far && !it->shown) return FS_WHY_UNPROVEN;
     if (it->is_far && it->own_way < 0) return it->has_way ? FS_WHY_DESCRIPTORS : FS_WHY_AGAIN; /* (the kernel may have failed us) */
     if (fs_control_state.queued >= FS_MAX((int)fs_load_relaxed(&fs_control_state.backlog), FS_BACKLOG)) return FS_WHY_AGAIN;
-    if (hello->reuse) {
-        struct fs_cached_region *found = NULL;
-        for (int i = 0; i < FS_CACHED_REGIONS && !found; i++) {
-            struct fs_cached_region *parked = &fs_control_state.parked[i];
-            if (parked->memory && memcmp(parked->id, hello->id, 16) == 0) found = parked;
-        }
-        if (!found) return FS_WHY_AGAIN;
-        m->came.memory = found->memory;
-        m->came.size = found->size;
-        found->memory = NULL;
-        m->came.reused = 1;
-    } else {
-        m->came.reused = 0;
-        if (it->count != DESCRIPTORS + it->is_far) return violated(m, "hello without its two descriptors");
-        if (!it->sealed) return violated(m, "memfd not sealed");
-        if (has_huge_pages(descriptors[0])) return violated(m, "memfd of huge pages");
-        if (hello->size == 0 || hello->size > fs_region_size(FS_WINDOW_MAX, FS_CHUNK_MAX) ||
-            fs_file_size(descriptors[0]) != (int64_t)hello->size)
-            return violated(m, "memfd of the wrong size");
-        void *memory = fs_map_memfd(descriptors[0], hello->size);
-        if (!memory) return FS_WHY_AGAIN; /* no address space */
-        const char *wrong = fs_ring_pair_attach(&probe, memory, hello->size, 1);
-        if (wrong) {
-            fs_system.munmap(memory, hello->size);
-            return violated(m, wrong);
-        }
-        m->came.memory = memory;
-        m->came.size = hello->size;
-    }
-    m->came.peer = it->process;
+    if (hello->reuse) region_ref = fs_region_find_parked(it->peer.key, hello->id);
+    int why = hello->reuse ? region_ref ? 0 : FS_WHY_AGAIN : map_region(m, it, &region_ref);
+    if (why) return why;
+    m->came.peer = it->peer;
     m->came.is_far = it->is_far;
-    m->came.key = it->key;
     m->came.way = -1;
     if (it->is_far && take_way(m, it) < 0) {
-        fs_system.munmap(m->came.memory, m->came.size);
-        if (m->came.reused) fs_count_cached(m->came.size, -1);
+        if (!hello->reuse) fs_region_free(region_ref);
         return FS_WHY_AGAIN;
     }
-    memcpy(m->came.id, hello->id, 16);
+    if (hello->reuse) fs_region_unpark(region_ref);
+    m->came.region_ref = region_ref;
     /* SYNC: taken - pairs with fs_wakeup_seen. Packet WAKEUP. */
-    fs_store_release(&((struct fs_region *)m->came.memory)->wakeup, FS_TAKEN);
+    fs_store_release(&((struct fs_region *)region_ref->memory)->wakeup, FS_TAKEN);
     fs_listing_close(m);
     fs_control_state.queued++;
     /* SYNC: arrived - by the table lock, under which fs_listing_result reads it. */
@@ -264,11 +253,12 @@ int fs_accept_hello(uint64_t handle) {
         struct fs_address_proof proof = m->proof;
         m->control = m->proof.udp = -1;
         it.trusted = m->trusted;
-        it.process = m->who.pid;
         it.is_far = m->file != 0;
+        it.peer = (struct fs_peer_process){.pid = m->who.pid, .user = it.is_far ? (uid_t)-1 : m->who.uid};
         if (it.is_far) ends.network = fs_netns_cookie(control);
         it.shown = it.is_far && fs_was_proven(FS_PROOF_PUBLISHER, &ends, ends.network);
         fs_control_unlock();
+        it.peer.key = it.is_far || !it.peer.pid ? fs_process_key(control) : (uint64_t)it.peer.pid;
         if (it.is_far) receive_far(control, &it, &proof, &ends);
         else receive_hello(control, &it);
         int silent = it.size == -EAGAIN;

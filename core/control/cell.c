@@ -20,15 +20,13 @@ static struct fs_cell *cell_of(void *memory) { return &((struct fs_region *)memo
 
 static int is_posted(uint64_t state) { return state & 1; }
 
-int fs_cell_post(void *memory, int fd, const struct fs_stream_identity *ends) {
+void fs_cell_post(void *memory, uint64_t cookie, const struct fs_stream_identity *ends) {
     struct fs_cell *cell = cell_of(memory);
-    cell->cookie = fs_cookie(fd);
-    if (!cell->cookie) return 0;
+    cell->cookie = cookie;
     memcpy(cell->seeker, &ends->here, sizeof cell->seeker);
     memcpy(cell->publisher, &ends->there, sizeof cell->publisher);
     /* SYNC: posted - pairs with is_for: the publisher that sees it sees a recycled region, and which connection it is for. */
     fs_store_release(&cell->state, (fs_load_relaxed(&cell->state) | 1));
-    return 1;
 }
 
 /* (Sequentially consistent, as all swaps: of publisher and seeker one succeeds, and it has the region.) */
@@ -36,15 +34,22 @@ static int change(struct fs_cell *cell, uint64_t posted) { return is_posted(post
 
 int fs_cell_withdraw(void *memory) { return change(cell_of(memory), fs_load_relaxed(&cell_of(memory)->state)); }
 
-/* Returns true if a parked region is offered for a connection; sets the state and cookie of its cell. */
-static int is_for(const struct fs_stream_identity *ends, const struct fs_cached_region *parked, uint64_t *state, uint64_t *cookie) {
-    if (!parked->memory) return 0;
+/* What is looked for, and what a cell that is for it says. */
+struct sought {
+    const struct fs_stream_identity *ends;
+    uint64_t state, cookie;
+};
+
+/* Returns true if a parked region is offered for the connection. */
+static int is_for(const struct fs_region_ref *parked, void *with) {
+    struct sought *sought = with;
     struct fs_cell *cell = cell_of(parked->memory);
     /* SYNC: posted - pairs with fs_cell_post. */
-    *state = fs_load_acquire(&cell->state);
-    if (!is_posted(*state)) return 0;
-    *cookie = cell->cookie;
-    return memcmp(cell->seeker, &ends->there, sizeof cell->seeker) == 0 && memcmp(cell->publisher, &ends->here, sizeof cell->publisher) == 0;
+    sought->state = fs_load_acquire(&cell->state);
+    if (!is_posted(sought->state)) return 0;
+    sought->cookie = cell->cookie;
+    return memcmp(cell->seeker, &sought->ends->there, sizeof cell->seeker) == 0 &&
+           memcmp(cell->publisher, &sought->ends->here, sizeof cell->publisher) == 0;
 }
 
 static int is_proven(const struct fs_stream_identity *ends, uint64_t cookie) {
@@ -52,36 +57,16 @@ static int is_proven(const struct fs_stream_identity *ends, uint64_t cookie) {
     return cookie && ends->kind->find_peer(ends, fs_diag_socket(), &peer) && peer.user == geteuid() && peer.cookie == cookie;
 }
 
-/* Takes a parked region if its cell has not changed. Needs the table lock. */
-static int take(struct fs_cached_region *parked, uint64_t state, struct fs_accepted_region *came) {
-    if (!change(cell_of(parked->memory), state)) return 0;
-    *came = (struct fs_accepted_region){.memory = parked->memory, .size = parked->size, .reused = 1, .peer = parked->peer};
-    memcpy(came->id, parked->id, sizeof came->id);
-    parked->memory = NULL;
+/* (While the kernel is asked the region is not parked, so nobody else here takes it or unmaps it.) */
+struct fs_region_ref *fs_cell_take(const struct fs_stream_identity *ends) {
+    struct sought sought = {.ends = ends};
+    struct fs_region_ref *region_ref = fs_region_take_fitting(is_for, &sought);
+    if (!region_ref) return NULL;
+    if (!is_proven(ends, sought.cookie) || !change(cell_of(region_ref->memory), sought.state)) {
+        fs_region_park(region_ref);
+        return NULL;
+    }
     /* SYNC: taken - pairs with fs_wakeup_seen. Packet WAKEUP. */
-    fs_store_release(&((struct fs_region *)came->memory)->wakeup, FS_TAKEN);
-    return 1;
-}
-
-int fs_cell_take(const struct fs_stream_identity *ends, struct fs_accepted_region *came) {
-    struct fs_cached_region *all = fs_control_state.parked;
-    uint64_t state = 0, cookie = 0;
-    int found = 0, taken;
-    fs_control_lock_hosted();
-    while (found < FS_CACHED_REGIONS && !is_for(ends, &all[found], &state, &cookie)) found++;
-    void *memory = found < FS_CACHED_REGIONS ? all[found].memory : NULL;
-    fs_control_unlock();
-    if (!memory || !is_proven(ends, cookie)) return 0;
-    fs_control_lock_hosted();
-    taken = all[found].memory == memory && take(&all[found], state, came);
-    fs_control_unlock();
-    return taken;
-}
-
-int fs_cell_may_come(void) {
-    int any = 0;
-    fs_control_lock_hosted();
-    for (int i = 0; i < FS_CACHED_REGIONS; i++) any |= fs_control_state.parked[i].memory != NULL;
-    fs_control_unlock();
-    return any;
+    fs_store_release(&((struct fs_region *)region_ref->memory)->wakeup, FS_TAKEN);
+    return region_ref;
 }

@@ -1,5 +1,5 @@
-/* State shared by the program and its control thread: published names and their results, parked regions, and the connections whose
- * requests are answered. For this room alone. */
+/* State shared by the program and its control thread: published names and their results, and the connections whose requests are
+ * answered; its lock is that of the links (link.h), too. For this room alone. */
 #ifndef FASTSOCK_CONTROL_STATE_H
 #define FASTSOCK_CONTROL_STATE_H
 
@@ -14,7 +14,6 @@
 enum {
     FS_BACKLOG = 128,   /* of the accept queue, unless a listener asked for more */
     FS_LISTINGS = 1024, /* names published at a time; more connections wait */
-    FS_CACHED_REGIONS = 16,     /* regions kept mapped for their next connection */
 };
 
 struct fs_listing {
@@ -56,9 +55,6 @@ struct fs_control_state {
     /* Monotonic ns. The thread checks the names by itself at `wakes_at`, or earlier; INT64_MAX: never. `last_expires` is the end of the
      * last published name. The thread wakes then in any case, so that not each new name has to wake it. */
     int64_t wakes_at, last_expires;
-    struct fs_cached_region parked[FS_CACHED_REGIONS];
-    int parked_next;
-    int64_t cool_at; /* monotonic ns: the region that was parked last is cooled then, if it is still there; 0: there is none to cool */
     int queued;           /* FS_LISTING_ACCEPTED entries: the length of the accept queue */
     fs_word32 backlog;    /* a setting: bound of the queue from listen(), if larger than FS_BACKLOG. Relaxed: for the next peer */
     /* control_requests.h */
@@ -90,9 +86,6 @@ static inline void fs_control_unlock(void) { pthread_mutex_unlock(&fs_control_st
 
 /* Closes the sockets of a name. Needs the table lock. */
 void fs_listing_close(struct fs_listing *listing);
-
-/* Unmaps the cached regions. Returns true if there were any. Needs the table lock. */
-int fs_cache_release_all(void);
 
 /* ---- the control thread's descriptors ------------------------------------------------------------------ */
 
@@ -131,7 +124,7 @@ static inline int fs_diag_socket(void) {
 
 /* ---- the control thread's part ------------------------------------------------------------------------- */
 
-/* Withdraws expired names, and cools a region that has been parked for a while. Returns the milliseconds until the next of these is due,
+/* Withdraws expired names, and looks at idle links. Returns the milliseconds until the next of these is due,
  * -1: none. Takes the table lock. */
 int fs_expire_listings(void);
 

@@ -3,6 +3,7 @@
 #include "control/introspection.h"
 
 #include "control/control_state.h"
+#include "control/link.h"
 #include "conn/state.h"
 #include "process/conn_table.h"
 
@@ -16,6 +17,7 @@ static struct {
         struct fs_process_info process;
         uint64_t words[FS_REPLY_ROOM / sizeof(uint64_t)];
         struct fs_connection_info ends[FS_REPLY_CONNECTIONS];
+        struct fs_link_info links[FS_REPLY_ROOM / sizeof(struct fs_link_info)];
         unsigned char room[FS_REPLY_ROOM];
     } records;
 } answer; /* for the control thread alone */
@@ -74,6 +76,26 @@ static size_t fill_ring(uint32_t first) {
     return answer.head.count * sizeof(struct fs_connection_info);
 }
 
+/* The next link, of which the answer begins with number `*left`. Returns false if the answer is full. */
+static int fill_link(const struct fs_link *link, void *left) {
+    int parked = link->parked_count[0] + link->parked_count[1];
+    if (*(uint32_t *)left) return (*(uint32_t *)left)--, 1;
+    if (answer.head.count == FS_REPLY_ROOM / sizeof(struct fs_link_info)) return 0;
+    answer.records.links[answer.head.count++] = (struct fs_link_info){
+        .counted = link->counted, .connections = fs_load_relaxed((fs_word64 *)&link->connections), .peer = (uint32_t)link->peer.pid,
+        .user = link->peer.user, .in_use = (uint32_t)(link->regions - parked), .parked = (uint32_t)parked};
+    return 1;
+}
+
+/* Links from number `first` on. If one ends meanwhile, another one may be left out. */
+static size_t fill_links(uint32_t first) {
+    uint32_t left = first;
+    fs_control_lock();
+    if (!fs_links_each(fill_link, &left)) answer.head.next = first + answer.head.count;
+    fs_control_unlock();
+    return answer.head.count * sizeof(struct fs_link_info);
+}
+
 void fs_answer_query(int fd, const struct fs_requester *requester) {
     size_t size;
     answer.head.magic = FS_REPLY_MAGIC;
@@ -85,6 +107,7 @@ void fs_answer_query(int fd, const struct fs_requester *requester) {
     if (requester->query.kind == FS_QUERY_PROCESS) size = fill_process();
     else if (requester->query.kind == FS_QUERY_TABLE) size = fill_table(requester->query.from);
     else if (requester->query.kind == FS_QUERY_RING) size = fill_ring(requester->query.from);
+    else if (requester->query.kind == FS_QUERY_LINKS) size = fill_links(requester->query.from);
     else return;
     fs_send_reply(fd, requester, &answer, sizeof(struct fs_query_reply) + size);
 }

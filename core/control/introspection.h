@@ -22,7 +22,7 @@
 #define FS_REPLY_MAGIC UINT64_C(0x316e6565732d7366) /* "fs-seen1" */
 #define FS_QUERY_END 0xffffffffu
 
-enum fs_query_kind { FS_QUERY_PROCESS = 0, FS_QUERY_TABLE = 1, FS_QUERY_RING = 2 };
+enum fs_query_kind { FS_QUERY_PROCESS = 0, FS_QUERY_TABLE = 1, FS_QUERY_RING = 2, FS_QUERY_LINKS = 3 };
 
 struct fs_query {
     uint64_t magic;
@@ -60,12 +60,21 @@ enum fs_info_flags {
     FS_INFO_FELL_BACK = 32, /* has fallen back to the kernel */
 };
 
+/* FS_QUERY_LINKS: a link (link.h). */
+struct fs_link_info {
+    uint64_t counted;     /* bytes that count against memory_cap */
+    uint64_t connections; /* made over it */
+    uint32_t peer, user;  /* the other process's; 0: in another PID namespace, and UINT32_MAX: unknown */
+    uint32_t in_use, parked; /* regions */
+};
+
 #define FS_REPLY_ROOM 7168 /* bytes of records in an answer */
 #define FS_REPLY_CONNECTIONS 32   /* of FS_QUERY_RING: the table lock is held for so many */
 #define FS_REPLY_SCAN 64   /* descriptors examined for `unread` */
 
 _Static_assert(sizeof(struct fs_query) == 24 && sizeof(struct fs_query_reply) == 32, "no padding on the wire");
 _Static_assert(sizeof(struct fs_connection_info) == 32 + sizeof(struct fs_counters), "no padding on the wire");
+_Static_assert(sizeof(struct fs_link_info) == 32, "no padding on the wire");
 _Static_assert(FS_REPLY_CONNECTIONS * sizeof(struct fs_connection_info) <= FS_REPLY_ROOM, "one answer holds them");
 
 struct fs_requester {

@@ -1,16 +1,14 @@
-/* Published names and their results, and the publisher's cache of regions: the table that the program and its control thread share,
- * and its lock. */
+/* Published names and their results: the table that the program and its control thread share, and its lock. */
 #include "control/listener.h"
 
 #include "os/host.h"
 #include "control/fd_reaper.h"
+#include "control/link.h"
 #include "control/named_socket.h"
-#include "control/region_mmap.h"
 #include "control/control_state.h"
 #include "control/control_thread.h"
 #include "events/futex.h"
 
-#define WARM_MS 2000    /* a parked region keeps its pages for so long */
 #define VISIBLE_MS 2000 /* lifetime of a name: a fastsock peer looks for it within some operations */
 
 struct fs_control_state fs_control_state = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* (All zero, so no shared object carries its 130 KB.) */
@@ -117,12 +115,12 @@ enum fs_listing_state fs_listing_result(uint64_t handle, fs_atomic_ptr(fs_word32
 
 /* Unmaps a region that came and was not taken. */
 static void drop_region(const struct fs_accepted_region *came) {
-    fs_system.munmap(came->memory, came->size);
     if (came->is_far) fs_system.close(came->way); /* (fs_is_way) */
-    if (came->reused) fs_count_cached(came->size, -1);
+    fs_region_discard(came->region_ref);
 }
 
 void fs_listing_withdraw(uint64_t handle, fs_atomic_ptr(fs_word32) *listing_state) {
+    struct fs_accepted_region came = {.region_ref = NULL};
     fs_control_lock_hosted();
     *listing_state = NULL;
     struct fs_listing *m = listing_of(handle);
@@ -130,11 +128,12 @@ void fs_listing_withdraw(uint64_t handle, fs_atomic_ptr(fs_word32) *listing_stat
         fs_listing_close(m);
         if (fs_load_relaxed(&m->state) == FS_LISTING_ACCEPTED) {
             fs_control_state.queued--;
-            drop_region(&m->came);
+            came = m->came;
         }
         fs_store_relaxed(&m->state, FS_LISTING_FREE);
     }
     fs_control_unlock();
+    if (came.region_ref) drop_region(&came);
 }
 
 void fs_listing_close(struct fs_listing *m) {
@@ -147,18 +146,6 @@ void fs_listing_close(struct fs_listing *m) {
     fs_proof_end(&m->proof);
     if (m->control >= 0) fs_reap_control(m->control, m->trusted);
     m->listener = m->control = -1;
-}
-
-static struct fs_cached_region *last_parked(void) {
-    return &fs_control_state.parked[(fs_control_state.parked_next + FS_CACHED_REGIONS - 1) % FS_CACHED_REGIONS];
-}
-
-/* Cools the region that was parked last, the only one that may be warm. Needs the table lock, so that nobody takes it meanwhile. */
-static void cool_parked(void) {
-    struct fs_cached_region *last = last_parked();
-    if (last->memory && last->is_warm) fs_cool(last->memory, last->size, 1, last->window);
-    last->is_warm = 0;
-    fs_control_state.cool_at = 0;
 }
 
 int fs_expire_listings(void) {
@@ -178,60 +165,11 @@ int fs_expire_listings(void) {
         }
     }
     fs_control_state.used = used;
-    if (fs_control_state.cool_at && fs_control_state.cool_at <= now) cool_parked();
-    if (fs_control_state.cool_at) first = FS_MIN(first, fs_control_state.cool_at);
+    first = FS_MIN(first, fs_links_look(now));
     if (fs_control_state.last_expires > now) first = FS_MIN(first, fs_control_state.last_expires);
     fs_control_state.wakes_at = first;
     fs_control_unlock();
     return first == INT64_MAX ? -1 : (int)((first - now) / 1000000 + 1);
-}
-
-/* ---- parked regions --------------------------------------------------------------------------------------- */
-
-/* Unmaps a parked region. */
-static void release_parked(struct fs_cached_region *region) {
-    if (!region->memory) return;
-    fs_system.munmap(region->memory, region->size);
-    region->memory = NULL;
-    fs_count_cached(region->size, -1);
-}
-
-void fs_cache_put(const struct fs_cached_region *region) {
-    int kick = 0;
-    fs_control_lock_hosted();
-    cool_parked();
-    struct fs_cached_region *place = &fs_control_state.parked[fs_control_state.parked_next];
-    struct fs_cached_region old = *place;
-    *place = *region;
-    fs_control_state.parked_next = (fs_control_state.parked_next + 1) % FS_CACHED_REGIONS;
-    if (region->is_warm) {
-        fs_control_state.cool_at = fs_now() + (int64_t)WARM_MS * 1000000;
-        kick = fs_control_state.wakes_at > fs_control_state.cool_at;
-    }
-    fs_control_unlock();
-    if (kick && fs_request_socket() >= 0) fs_control_thread_kick(); /* (if the numbers are still ours) */
-    fs_count_cached(region->size, 1);
-    release_parked(&old);
-}
-
-int fs_cache_release_all(void) {
-    int any_parked = 0;
-    for (int i = 0; i < FS_CACHED_REGIONS; i++) {
-        struct fs_cached_region *region = &fs_control_state.parked[i];
-        if (region->memory) {
-            any_parked = 1;
-            release_parked(region);
-        }
-    }
-    return any_parked;
-}
-
-int fs_cache_clear(void) {
-    fs_control_lock_hosted();
-    cool_parked();
-    int any = fs_cache_release_all();
-    fs_control_unlock();
-    return any;
 }
 
 /* ---- a fork ------------------------------------------------------------------------------------------------ */
@@ -253,6 +191,4 @@ void fs_listings_forget(void) {
         fs_store_relaxed(&m->state, FS_LISTING_FREE);
     }
     fs_control_state.queued = fs_control_state.used = 0;
-    last_parked()->is_warm = 0; /* the parent cools it */
-    fs_cache_clear();
 }

@@ -30,11 +30,4 @@ enum fs_listing_state fs_listing_result(uint64_t handle, fs_atomic_ptr(fs_word32
 /* Withdraws a name, and drops a region that was not taken yet. */
 void fs_listing_withdraw(uint64_t handle, fs_atomic_ptr(fs_word32) *listing_state);
 
-/* Parks a finished connection's mapping for the next one, in the publisher's part of the region cache. Cools the one that was parked
- * before it, and unmaps the region that it displaces. */
-void fs_cache_put(const struct fs_cached_region *region);
-
-/* Unmaps the parked regions. Returns true if there were any. */
-int fs_cache_clear(void);
-
 #endif

@@ -1,29 +1,7 @@
-/* Creates, maps and recycles the shared memory of a connection. Frees none: see rendezvous/region_cache.c. */
+/* Creates, maps and recycles the shared memory of a connection. Frees none: see link.c. */
 #include "control/region_mmap.h"
 
 #include "ring/ring.h"
-
-static fs_word64 mapped, used; /* relaxed: sums that only influence the next connection's path */
-
-size_t fs_mapped_memory(void) { return fs_load_relaxed(&mapped); }
-
-size_t fs_memory_used(void) { return fs_load_relaxed(&used); }
-
-static void add(fs_word64 *sum, uint64_t more) {
-    uint64_t before;
-    do before = fs_load_relaxed(sum);
-    while (!fs_cas64(sum, before, before + more));
-}
-
-void fs_count_memory(int64_t more_mapped, int64_t more_used) {
-    if (more_mapped) add(&mapped, (uint64_t)more_mapped);
-    if (more_used) add(&used, (uint64_t)more_used);
-}
-
-void fs_count_cached(size_t size, int sign) {
-    int64_t bytes = (int64_t)fs_size_without_overflows(size) * sign;
-    fs_count_memory(bytes, bytes);
-}
 
 enum { KEPT_WARM = 16384 }; /* bytes at the start of the arenas that a parked region keeps */
 

@@ -17,20 +17,6 @@ static inline int64_t fs_file_size(int fd) {
     return fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
 }
 
-/* ---- this process's account of region memory --------------------------------------------------------------------- */
-
-/* Bytes of the mapped regions without their overflow buffers; and those of them that count against the cap. */
-size_t fs_mapped_memory(void);
-size_t fs_memory_used(void);
-
-/* Adds to both sums; may be negative. */
-void fs_count_memory(int64_t mapped, int64_t used);
-
-/* Counts a region that the publisher has parked whole: parked (1), or no more (-1). */
-void fs_count_cached(size_t size, int sign);
-
-/* ---- one region ------------------------------------------------------------------------------------------- */
-
 /* Creates a sealed region of fs_region_size(window, chunk) bytes. Returns its memfd and sets `*memory` to the mapping, both the
  * caller's; or returns -errno, also -ENOMEM without address space. */
 int fs_create_region(int window, int chunk, const unsigned char id[16], void **memory);
@@ -40,7 +26,7 @@ int fs_create_region(int window, int chunk, const unsigned char id[16], void **m
 int fs_mark_done(void *memory, size_t size, int side, int window);
 
 /* This side does without the pages of the arenas, except the first few. They go back to the system once both sides are done, now or by
- * the other side's fs_mark_done. For the side that has the region cached, after fs_mark_done; nobody takes it from the cache meanwhile. */
+ * the other side's fs_mark_done. For a side that has it parked, after fs_mark_done, and once; nobody takes it meanwhile. */
 void fs_cool(void *memory, size_t size, int side, int window);
 
 /* Readies a region for the next connection if both sides are done with it. Returns true if they are. */

@@ -9,6 +9,7 @@
 #define FASTSOCK_FAR_PEER_H
 
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include <stdint.h>
 
@@ -24,6 +25,13 @@ struct fs_far_peer {
     uint32_t users; /* connections */
     struct fs_far_peer *before; /* of a connection: the holder of the peer's side that was asked before this one */
     struct fs_far_peer *next;
+};
+
+/* The process at the other end of connections, wherever it is. */
+struct fs_peer_process {
+    uint64_t key; /* its id, or fs_process_key if that is unknown or means another one here; 0: it cannot be told from others */
+    pid_t pid;    /* 0: in another PID namespace */
+    uid_t user;   /* (uid_t)-1: unknown */
 };
 
 /* Returns a number of the process at the other end of a connected unix socket that no other process has had since the system began: even,

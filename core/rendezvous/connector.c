@@ -11,7 +11,7 @@
 
 #include "control/cell.h"
 #include "control/fd_reaper.h"
-#include "control/region_mmap.h"
+#include "control/cell.h"
 #include "control/rendezvous_dir.h"
 #include "control/control_thread.h"
 #include "control/trust.h"
@@ -197,11 +197,10 @@ void fs_search_name(struct fs_connector *s) { /* (most of those that have met be
 static int publish(struct fs_step *at) {
     struct fs_connector *s = at->search;
     if (fs_operations(at->path) < at->path->first_contact) {
-        struct fs_region_ref *region_ref = NULL;
-        int failed = s->ends_known ? fs_contact_take(&s->ends, &region_ref) : 0;
+        struct fs_region_ref *region_ref = s->ends_known ? fs_cell_take(&s->ends) : NULL;
         if (region_ref) return fs_search_move(at, region_ref);
-        if (!fs_cell_may_come()) at->path->next = at->path->first_contact;
-        return failed;
+        if (!fs_regions_parked(1)) at->path->next = at->path->first_contact; /* no cell can come */
+        return 0;
     }
     fs_search_name(s);
     int failed = fs_listing_publish(s->name, strlen(s->name), fs_fd(at->c), s->ends_known ? &s->ends : NULL,

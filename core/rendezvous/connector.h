@@ -8,7 +8,7 @@
 #define FASTSOCK_CONNECTOR_H
 
 #include "rendezvous/path_state.h"
-#include "rendezvous/region_cache.h"
+#include "rendezvous/regions.h"
 
 
 /* Starts the search of the end that publishes `name`, or looks it up; the next step begins it. The state must be FS_STARTING: otherwise

@@ -7,7 +7,7 @@
 #include "include/fastsock.h"
 
 struct fs_connector; /* connector.h */
-struct fs_region_ref;    /* region_cache.h */
+struct fs_region_ref;    /* link.h */
 
 enum fs_path_state {
     FS_DECIDED = 0,    /* kernel TCP or the ring: operations do only their work */

@@ -22,7 +22,7 @@ struct fs_connector {
     struct fs_far_meeting far;        /* with it, in another network namespace */
     struct fs_region_ref *region_ref; /* sent with the hello */
     struct fs_subsequent_contact posts; /* or offered without one */
-    int reused;                       /* a cached region was offered: the next one is new */
+    int reused;                       /* a parked region was offered: the next one is new */
     int64_t until;                    /* monotonic ns: limit of the wait for an answer */
     int checks, next_check, attempts; /* the socket is checked when both are equal */
     int began;      /* it has looked the name up, or is about to */

@@ -59,14 +59,13 @@ static int offer_region(struct fs_step *at, uint32_t user) {
     struct fs_connector *s = at->search;
     int memfd = -1, failed = 0;
     int window = fs_search_config.window, chunk = fs_search_config.chunk;
-    uint64_t key = fs_search_is_far(s) ? s->far.key : (uint64_t)s->peer;
-    struct fs_region_ref *region_ref = s->reused || (fs_search_is_far(s) && !key) ? NULL : fs_cached_region_for(key, window, chunk);
+    struct fs_peer_process peer = {.pid = s->peer, .user = user};
+    peer.key = fs_search_is_far(s) ? s->far.key : s->peer ? (uint64_t)s->peer : fs_process_key(s->control);
+    struct fs_region_ref *region_ref = s->reused ? NULL : fs_region_take(peer.key, window, chunk);
     if (region_ref) s->reused = 1;
-    else failed = fs_region_new(s->peer, window, chunk, &region_ref, &memfd);
+    else failed = fs_region_new(&peer, window, chunk, &region_ref, &memfd);
     if (failed) return failed;
-    region_ref->key = key;
     region_ref->service = s->ends.service;
-    region_ref->is_of_own_user = s->ends_known && user == geteuid();
     s->region_ref = region_ref;
     if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);
     else failed = send_hello(s, (int[]){fs_fd(at->c)}, 1);
@@ -99,8 +98,9 @@ static int meet(struct fs_step *at) {
 int fs_search_look_up(struct fs_step *at) {
     struct fs_connector *s = at->search;
     if (fs_operations(at->path) < at->path->first_contact) {
-        if (s->ends_known && fs_contact_post(&s->posts, fs_fd(at->c), &s->ends, fs_search_config.window, fs_search_config.chunk))
-            fs_path_event(at->path, FS_PATH_HELLO);
+        int posted = s->ends_known && fs_contact_post(&s->posts, fs_fd(at->c), &s->ends, fs_search_config.window, fs_search_config.chunk);
+        if (fs_search_is_over(at)) return 0;
+        if (posted) fs_path_event(at->path, FS_PATH_HELLO);
         else if (!fs_contact_may_post(&s->posts)) at->path->next = at->path->first_contact;
         return 0;
     }
@@ -151,7 +151,7 @@ int fs_search_await_wakeup(struct fs_step *at) {
         if (taken) return fs_search_move(at, taken);
         if (fs_operations(at->path) < at->path->first_contact) return 0;
         fs_contact_withdraw(&s->posts, 1);
-        fs_path_event(at->path, FS_PATH_AGAIN);
+        if (!fs_search_is_over(at)) fs_path_event(at->path, FS_PATH_AGAIN);
         return 0;
     }
     if (fs_wakeup_seen(s->region_ref->memory)) {

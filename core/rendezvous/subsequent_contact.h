@@ -1,9 +1,9 @@
 /* Subsequent contact: the seeker offers regions for a connection by their cells (control/cell.h), the publisher takes one. Called with the
- * host lock. */
+ * host lock, which these may unlock and relock (link.h). */
 #ifndef FASTSOCK_SUBSEQUENT_CONTACT_H
 #define FASTSOCK_SUBSEQUENT_CONTACT_H
 
-#include "rendezvous/region_cache.h"
+#include "rendezvous/regions.h"
 
 enum { FS_POSTS = 8 }; /* regions offered at a time: of as many processes, any of which may have accepted the connection */
 
@@ -24,10 +24,6 @@ struct fs_region_ref *fs_contact_taken(struct fs_subsequent_contact *posts);
 
 /* Withdraws all. `in_vain`: the connection's other end had time to take one. */
 void fs_contact_withdraw(struct fs_subsequent_contact *posts, int in_vain);
-
-/* The publisher takes the region that is offered for its connection. Returns 0, and `*region_ref` stays as it is if there is none; or as
- * fs_region_accept. */
-int fs_contact_take(const struct fs_stream_identity *ends, struct fs_region_ref **region_ref);
 
 /* Called in a forked child: they are the parent's. */
 void fs_contact_forget(struct fs_subsequent_contact *posts);

@@ -5,22 +5,20 @@ VERSION: int
 LOOK_MAGIC: int
 SEEN_MAGIC: int
 NO_MORE: int
-LOOKS: tuple[int, int, int]
+LOOKS: tuple[int, int, int, int]
 FLAGS: tuple[int, int, int, int, int, int]
 """Constants of queries to connection threads (core/control/introspection.h)."""
 LOOK_SHAPE: str
 SEEN_SHAPE: str
 PROCESS_SHAPE: str
 END_SHAPE: str
+LINK_SHAPE: str
 """Formats of the datagrams, for `struct`."""
 
 # ---- regions
 
 def memory_used() -> int:
     """Returns the bytes of regions that count against memory_cap."""
-
-def parked() -> int:
-    """Returns the number of regions kept for the next connections."""
 
 def drop_parked() -> bool:
     """Frees all kept regions. Returns true if there were any."""

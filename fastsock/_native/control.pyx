@@ -8,7 +8,7 @@ import os as _os
 VERSION = FS_VERSION  # of the protocol
 # Constants of queries to connection threads (core/control/introspection.h)
 LOOK_MAGIC, SEEN_MAGIC, NO_MORE = FS_QUERY_MAGIC, FS_REPLY_MAGIC, FS_QUERY_END
-LOOKS = FS_QUERY_PROCESS, FS_QUERY_TABLE, FS_QUERY_RING
+LOOKS = FS_QUERY_PROCESS, FS_QUERY_TABLE, FS_QUERY_RING, FS_QUERY_LINKS
 FLAGS = FS_INFO_SENDS, FS_INFO_RECEIVES, FS_INFO_LOOP_DRIVEN, FS_INFO_ASLEEP, FS_INFO_WAITS, FS_INFO_FELL_BACK
 
 
@@ -30,6 +30,7 @@ cdef:
     fs_query_reply seen
     fs_process_info process
     fs_connection_info end
+    fs_link_info link
 
 LOOK_SHAPE = shape(&look, sizeof(look), (
     (<size_t>&look.magic, sizeof(look.magic)), (<size_t>&look.tag, sizeof(look.tag)),
@@ -47,6 +48,10 @@ END_SHAPE = shape(&end, sizeof(end), (
     (<size_t>&end.window, sizeof(end.window)), (<size_t>&end.unconsumed, sizeof(end.unconsumed)),
     (<size_t>&end.credits, sizeof(end.credits)), (<size_t>&end.unread, sizeof(end.unread)),
     (<size_t>&end.count, sizeof(end.count))))
+LINK_SHAPE = shape(&link, sizeof(link), (
+    (<size_t>&link.counted, sizeof(link.counted)), (<size_t>&link.connections, sizeof(link.connections)),
+    (<size_t>&link.peer, sizeof(link.peer)), (<size_t>&link.user, sizeof(link.user)),
+    (<size_t>&link.in_use, sizeof(link.in_use)), (<size_t>&link.parked, sizeof(link.parked))))
 
 
 cdef int check(int result) except -1:
@@ -64,14 +69,9 @@ def memory_used():
     return fs_memory_used()
 
 
-def parked():
-    """Returns the number of regions kept for the next connections."""
-    return fs_cached_region_count()
-
-
 def drop_parked():
     """Frees all kept regions. Returns true if there were any."""
-    return fs_region_cache_clear()
+    return fs_links_clear()
 
 
 # ---- reserved descriptor numbers

@@ -162,7 +162,7 @@ cdef extern from "wire/version.h" nogil:
 cdef extern from "control/introspection.h" nogil:
     const uint64_t FS_QUERY_MAGIC, FS_REPLY_MAGIC
     const unsigned int FS_QUERY_END
-    enum: FS_QUERY_PROCESS, FS_QUERY_TABLE, FS_QUERY_RING
+    enum: FS_QUERY_PROCESS, FS_QUERY_TABLE, FS_QUERY_RING, FS_QUERY_LINKS
     enum:
         FS_INFO_SENDS, FS_INFO_RECEIVES, FS_INFO_LOOP_DRIVEN, FS_INFO_ASLEEP, FS_INFO_WAITS, FS_INFO_FELL_BACK
     struct fs_query:
@@ -179,12 +179,14 @@ cdef extern from "control/introspection.h" nogil:
         uint32_t flags, window, unconsumed, credits
         uint64_t unread
         fs_counters count
+    struct fs_link_info:
+        uint64_t counted, connections
+        uint32_t peer, user, in_use, parked
 
 
-cdef extern from "rendezvous/region_cache.h" nogil:
+cdef extern from "control/link.h" nogil:
     size_t fs_memory_used()
-    int fs_cached_region_count()
-    bint fs_region_cache_clear()
+    bint fs_links_clear()
 
 
 cdef extern from "rendezvous/eligibility.h" nogil:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import pwd
 import select
 import socket as stdlib
 import struct
@@ -21,6 +22,7 @@ import attrs
 from fastsock._native.control import (
     END_SHAPE,
     FLAGS,
+    LINK_SHAPE,
     LOOK_MAGIC,
     LOOK_SHAPE,
     LOOKS,
@@ -33,15 +35,16 @@ from fastsock._native.control import (
 from fastsock._native.libc_front import COUNTERS
 from fastsock.path_events import REASONS
 
-__all__ = ["COUNTERS", "VERSION", "Connection", "Process", "query"]
+__all__ = ["COUNTERS", "VERSION", "Connection", "Link", "Process", "query"]
 
 _socket = stdlib.SocketType  # the kernel's, whatever is patched
 
 QUERY = struct.Struct(LOOK_SHAPE)
 SEEN = struct.Struct(SEEN_SHAPE)
-PROCESS, ROLL, RING = LOOKS
+PROCESS, ROLL, RING, LINKS = LOOKS
 SEEN_PROCESS = struct.Struct(PROCESS_SHAPE)
 SEEN_END = struct.Struct(END_SHAPE)
+SEEN_LINK = struct.Struct(LINK_SHAPE)
 SENDS, RECEIVES, LOOP_DRIVEN, ASLEEP, WAITS, FELL_BACK = FLAGS
 MARKS = {LOOP_DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", FELL_BACK: "left"}
 UNMET = "has met no peer yet"
@@ -52,6 +55,7 @@ SO_PASSRIGHTS = 83
 """Linux 6.16: a socket can refuse descriptors. An untrusted user may send some whose last close blocks for ever."""
 PREFIX = "@fastsock/ask/"
 SCM_CREDENTIALS = 2
+NOBODY = (1 << 32) - 1  # a user who is unknown
 UNNAMED = "-"  # an end of a unix stream that has no name, and any that is another process's
 
 TCP_STATES = {
@@ -95,6 +99,26 @@ class Connection:
 
 
 @attrs.frozen(kw_only=True)
+class Link:
+    """What a process has in common with another one (docs/moving.md)."""
+
+    peer_pid: int | None
+    """None: it is in another PID namespace."""
+    peer: str
+    """Its command."""
+    user: int | None
+    """None: unknown, as of a process in another network namespace."""
+    in_use: int
+    """Regions of connections."""
+    parked: int
+    """Regions that wait for the next connection."""
+    bytes: int
+    """What of them counts against the setting `memory_cap`."""
+    made: int
+    """Connections so far that have moved."""
+
+
+@attrs.frozen(kw_only=True)
 class Process:
     """A fastsock process that answered."""
 
@@ -107,6 +131,7 @@ class Process:
     names: int
     """Connections that are looking for their peer."""
     connections: tuple[Connection, ...]
+    links: tuple[Link, ...] = ()
 
     def total(self, counter: str) -> int:
         """Returns a counter of the process, summed over ended and live connections."""
@@ -123,7 +148,8 @@ class _Answers:
     process: tuple[int, ...] | None = None
     roll: dict[int, int] = attrs.field(factory=dict)
     ring: dict[int, tuple[int, ...]] = attrs.field(factory=dict)
-    open: set[int] = attrs.field(factory=lambda: {PROCESS, ROLL, RING})
+    links: list[tuple[int, ...]] = attrs.field(factory=list)
+    open: set[int] = attrs.field(factory=lambda: set(LOOKS))
     """Kinds of records that are not complete yet."""
 
 
@@ -207,7 +233,7 @@ def _query_all(requester: stdlib.SocketType, pids: set[int] | None, patience: fl
         first = waiting.pop(tag)[1]
         if following != NO_MORE and following > first:
             request(tag, kind, following)
-        elif kind < RING:
+        elif kind < LINKS:
             request(tag, kind + 1, 0)
         else:
             asked[tag].open.clear()
@@ -232,7 +258,7 @@ def _sender(control: list[tuple[int, int, bytes]]) -> tuple[int, int]:
 
 def _take(into: _Answers, pid: int, kind: int, count: int, records: bytes) -> bool:
     """Stores the records. Returns false if they are not complete."""
-    size = {PROCESS: SEEN_PROCESS.size, ROLL: 8, RING: SEEN_END.size}[kind]
+    size = {PROCESS: SEEN_PROCESS.size, ROLL: 8, RING: SEEN_END.size, LINKS: SEEN_LINK.size}[kind]
     if len(records) != count * size:
         return False
     into.pid = pid
@@ -241,6 +267,8 @@ def _take(into: _Answers, pid: int, kind: int, count: int, records: bytes) -> bo
     elif kind == ROLL:
         for (word,) in struct.iter_unpack("=Q", records):
             into.roll[word & ((1 << 56) - 1)] = word >> 56
+    elif kind == LINKS:
+        into.links += SEEN_LINK.iter_unpack(records)
     else:
         for end in SEEN_END.iter_unpack(records):
             into.ring[end[0]] = end
@@ -379,6 +407,12 @@ def _unmet(inode: int, known: _Kernel) -> Connection:
     )
 
 
+def user_name(user: int) -> str:
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(user).pw_name
+    return str(user)
+
+
 def command_of(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -415,9 +449,23 @@ def _processes(answers: list[_Answers]) -> list[Process]:
                 gone=dict(zip(COUNTERS, told[:count], strict=True)),
                 names=told[count + 1],
                 connections=tuple(sorted(_connections(one, kernel, owners), key=lambda each: each.inode)),
+                links=tuple(sorted(map(_link, one.links), key=lambda each: each.peer_pid or 0)),
             )
         )
     return sorted(processes, key=lambda process: process.pid)
+
+
+def _link(told: tuple[int, ...]) -> Link:
+    counted, connections, peer, user, in_use, parked = told
+    return Link(
+        peer_pid=peer or None,
+        peer=command_of(peer) if peer else "?",
+        user=None if user == NOBODY else user,
+        in_use=in_use,
+        parked=parked,
+        bytes=counted,
+        made=connections,
+    )
 
 
 def _connections(one: _Answers, kernel: dict[int, _Kernel], owners: dict[tuple[str, str], int]) -> Iterator[Connection]:

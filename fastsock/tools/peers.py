@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -75,7 +74,7 @@ class Peers:
     def user_of(self, local: str, peer: str) -> str:
         """Returns the name of the user whose the other end is, or "" if it is this user, or unknown."""
         user = self.users.get((local, peer), os.geteuid())
-        return "" if user == os.geteuid() else user_name(user)
+        return "" if user == os.geteuid() else introspection.user_name(user)
 
     def _look_elsewhere(self, ends: Ends) -> None:
         """Looks for the other end in the other network namespaces of this host whose processes this user may see."""
@@ -104,12 +103,6 @@ class Peers:
         for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()) if wanted else ():
             for inode in introspection.sockets(pid) & wanted:
                 self.owners.setdefault(inode, pid)
-
-
-def user_name(user: int) -> str:
-    with suppress(KeyError):
-        return pwd.getpwuid(user).pw_name
-    return str(user)
 
 
 def listener(address: str) -> int | None:

@@ -44,34 +44,45 @@ COLUMNS = (
         goes=9,
     ),
 )
+LINKS = (
+    Column("PID", "the process"),
+    Column("PEER-PID", "the process that it has regions in common with"),
+    Column("USER", "whose that process is", right=False, shortens=True),
+    Column("IN-USE", "regions of connections"),
+    Column("PARKED", "regions that wait for the next connection"),
+    Column("BYTES", "what of these counts against the setting memory_cap"),
+    Column("MADE", "connections that have moved, so far"),
+    Column("PEER", "the other process's command", right=False, shortens=True),
+)
 LONGEST = 120
 """Characters of a command line to print."""
 
 
-def show(pids: set[int] | None, as_json: bool) -> int:
-    """Prints the connections, on a terminal in lines that fit. Returns 1 if `pids` are given and none of them answered,
-    else 0. Raises OSError if processes cannot be queried."""
+def show(pids: set[int] | None, as_json: bool, links: bool = False) -> int:
+    """Prints the connections, or the links, on a terminal in lines that fit. Returns 1 if `pids` are given and none of
+    them answered, else 0. Raises OSError if processes cannot be queried."""
     processes = [*introspection.query(pids), *introspection.unmet(pids)]
     processes.sort(key=lambda process: process.pid)
     if as_json:
         print(json.dumps([attrs.asdict(process) for process in processes], indent=2))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        shown = groups.table(groups.query(), width) if pids is None else []
-        parts = [table(processes, width) if processes or not shown else [], shown]
+        shown = groups.table(groups.query(), width) if pids is None and not links else []
+        parts = [table(processes, width, links) if processes or not shown else [], shown]
         print("\n\n".join("\n".join(part) for part in parts if part))
     return int(pids is not None and not processes)
 
 
-def table(processes: Sequence[introspection.Process], width: int | None = None) -> list[str]:
-    """Returns the lines of the table, of at most `width` characters: processes, then their connections."""
+def table(processes: Sequence[introspection.Process], width: int | None = None, links: bool = False) -> list[str]:
+    """Returns the lines of the table, of at most `width` characters: processes, then their connections, or links."""
     if not processes:
         return textwrap.wrap("none of your processes in this network namespace uses fastsock", width or 80)
-    rows = [row(process, each) for process in processes for each in process.connections]
+    columns = LINKS if links else COLUMNS
+    rows = [line for process in processes for line in (_links(process) if links else _ends(process))]
     heads = [line for process in processes for line in _head(process, width)]
-    missing = left_out(COLUMNS, rows, width) if rows else []
+    missing = left_out(columns, rows, width) if rows else []
     note = f"({', '.join(missing)}: in a wider terminal, or with fastsock ss | cat)" if missing else ""
-    return heads + (lines(COLUMNS, rows, width) if rows else []) + textwrap.wrap(note, width or 80)
+    return heads + (lines(columns, rows, width) if rows else []) + textwrap.wrap(note, width or 80)
 
 
 def _head(process: introspection.Process, width: int | None) -> list[str]:
@@ -81,6 +92,23 @@ def _head(process: introspection.Process, width: int | None) -> list[str]:
         return [own]
     remark = f"protocol version {process.protocol}, not {introspection.VERSION}: use its installation's fastsock ss"
     return [own, *textwrap.wrap(remark, width or LONGEST, initial_indent="    ", subsequent_indent="    ")]
+
+
+def _ends(process: introspection.Process) -> list[tuple[str, ...]]:
+    return [row(process, end) for end in process.connections]
+
+
+def _links(process: introspection.Process) -> list[tuple[str, ...]]:
+    return [
+        (
+            str(process.pid),
+            str(link.peer_pid or "-"),
+            "-" if link.user is None else introspection.user_name(link.user),
+            *map(str, (link.in_use, link.parked, link.bytes, link.made)),
+            link.peer[:LONGEST],
+        )
+        for link in process.links
+    ]
 
 
 def row(process: introspection.Process, end: introspection.Connection) -> tuple[str, ...]:

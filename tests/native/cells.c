@@ -25,15 +25,17 @@ static void park(void) {
     int memfd = fs_create_region(WINDOW, CHUNK, id, &theirs);
     check(memfd >= 0, "no region");
     size = fs_region_size(WINDOW, CHUNK);
-    struct fs_cached_region parked = {.memory = fs_map_memfd(memfd, size), .size = size, .window = WINDOW, .peer = getpid()};
-    memcpy(parked.id, id, sizeof id);
+    struct fs_region_ref *parked = fs_region_of(fs_map_memfd(memfd, size), size, 1, id);
     close(memfd);
-    fs_cache_put(&parked);
+    check(fs_link_join(parked, &(struct fs_peer_process){.key = 1, .user = geteuid()}) == 0, "no link");
+    parked->window = WINDOW;
+    fs_region_park(parked);
+    check(fs_region_find_parked(1, id) == parked && !fs_region_find_parked(2, id), "who knows its id gets it, or nobody does");
 }
 
 static void unpark(void) {
     munmap(theirs, size);
-    fs_cache_clear();
+    fs_links_clear();
 }
 
 struct pair {
@@ -60,16 +62,20 @@ static void end_pair(struct pair *p) {
         if (p->fds[i] >= 0) close(p->fds[i]);
 }
 
-static int post(const struct pair *p) { return fs_cell_post(theirs, p->fds[0], &p->ends[0]); }
+static int post_from(const struct pair *p, int end) {
+    fs_cell_post(theirs, fs_cookie(p->fds[end]), &p->ends[end]);
+    return 1;
+}
+
+static int post(const struct pair *p) { return post_from(p, 0); }
 
 static int take(const struct pair *p) {
-    struct fs_accepted_region came;
-    int taken = fs_cell_take(&p->ends[1], &came);
-    check(!taken || (came.reused && came.size == size && came.peer == getpid()), "another region");
-    check(!taken || fs_wakeup_seen(theirs), "the seeker is not told");
-    if (taken) munmap(came.memory, came.size);
-    if (taken) fs_count_cached(came.size, -1);
-    return taken;
+    struct fs_region_ref *taken = fs_cell_take(&p->ends[1]);
+    if (!taken) return 0;
+    check(taken->size == size && taken->link->peer.key == 1 && !fs_regions_parked(1), "another region");
+    check(fs_wakeup_seen(theirs), "the seeker is not told");
+    fs_region_discard(taken);
+    return 1;
 }
 
 static struct fs_cell *cell(void) { return &((struct fs_region *)theirs)->cell; }
@@ -92,7 +98,7 @@ static int of_another(struct pair *p) {
 }
 
 static int at_the_other_end(struct pair *p) { /* the publisher's own end posts */
-    return fs_cell_post(theirs, p->fds[1], &p->ends[1]) && take(p);
+    return post_from(p, 1) && take(p);
 }
 
 static int of_the_dead(struct pair *p) { /* who posted has died, and another socket has its port */
@@ -150,7 +156,7 @@ static int overwritten(struct pair *p) { /* with what a hostile process might wr
 
 static int displaced(struct pair *p) { /* the publisher has no room for it any more */
     check(post(p), "not posted");
-    fs_cache_clear();
+    fs_links_clear();
     return take(p);
 }
 
@@ -161,7 +167,7 @@ static ssize_t change_within(int fd, void *into, size_t room, int flags) {
     int again = changed_meanwhile_is == 2;
     if (changed_meanwhile_is && changed_meanwhile_is <= 2) check(fs_cell_withdraw(theirs), "taken already");
     if (again) fs_store_release(&cell()->state, fs_load_relaxed(&cell()->state) | 1);
-    if (changed_meanwhile_is == 3) fs_cache_clear();
+    if (changed_meanwhile_is == 3) check(!fs_links_clear(), "it is parked meanwhile");
     changed_meanwhile_is = 0;
     return real_recv(fd, into, room, flags);
 }
@@ -179,7 +185,7 @@ static int changed_meanwhile(struct pair *p, int how) {
 
 static int withdrawn_meanwhile(struct pair *p) { return changed_meanwhile(p, 1); }
 static int stale_generation(struct pair *p) { return changed_meanwhile(p, 2); }
-static int displaced_meanwhile(struct pair *p) { return changed_meanwhile(p, 3); }
+static int cleared_meanwhile(struct pair *p) { return changed_meanwhile(p, 3); }
 
 static const struct {
     const char *name;
@@ -204,7 +210,7 @@ static const struct {
     {"displaced", displaced, 0},
     {"withdrawn while the kernel is asked", withdrawn_meanwhile, 0},
     {"posted again while the kernel is asked", stale_generation, 0},
-    {"displaced while the kernel is asked", displaced_meanwhile, 0},
+    {"all that is parked goes while the kernel is asked", cleared_meanwhile, 1},
 };
 
 /* ---- both at once ------------------------------------------------------------------------------------------------- */

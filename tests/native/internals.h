@@ -31,7 +31,7 @@
 #include "conn/wait.h"
 #include "rendezvous/path_state.h"
 #include "rendezvous/endpoint.h"
-#include "rendezvous/region_cache.h"
+#include "rendezvous/regions.h"
 #include "rendezvous/eligibility.h"
 #include "rendezvous/connector.h"
 #include "rendezvous/upgrade_delay.h"

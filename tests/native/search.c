@@ -13,6 +13,7 @@
 
 #include "conn/request.h"
 #include "control/control_state.h"
+#include "control/named_socket.h"
 #include "control/region_mmap.h"
 #include "control/rendezvous_dir.h"
 #include "rendezvous/peer_lookup.h"
@@ -25,6 +26,7 @@ enum { WINDOW = 8, CHUNK = 4096, CONNECTIONS = 3 /* of a run, one after the othe
 static struct fs_path paths[2];
 static char folder[32]; /* for names that other network namespaces find */
 static int is_far;      /* the two ends meet there */
+static const struct fs_peer_process somebody = {.key = 4000000}, another = {.key = 4000001};
 
 static void describe(void) {
     for (int s = 0; s < 2; s++)
@@ -92,11 +94,11 @@ static void end_connection(int s) {
 static void be_known(int fds[2], struct fs_stream_identity known[2]) {
     enter(&ends[0]);
     for (int s = 0; s < 2; s++) fs_tcp_stream.identify(fds[s], &known[s]);
-    struct fs_region_ref *region_ref = fs_cached_region_for(getpid(), WINDOW, CHUNK);
+    struct fs_region_ref *region_ref = fs_region_take((uint64_t)getpid(), WINDOW, CHUNK);
     if (region_ref) {
         region_ref->service = known[0].service;
-        region_ref->is_of_own_user = 1;
-        fs_region_put_back(region_ref, 0);
+        fs_unrecycle_region(region_ref->memory);
+        fs_region_park(region_ref);
     }
     leave();
 }
@@ -181,8 +183,8 @@ static void run_connections(void) {
     armed = 1;
     for (int i = 0; i < CONNECTIONS; i++) run_connection(i);
     enter(&ends[0]);
-    if (strict && plan.n < 0 && !fs_cached_region_count()) violate("no region is parked");
-    fs_region_cache_clear();
+    if (strict && plan.n < 0 && !fs_regions_parked(0)) violate("no region is parked");
+    fs_links_clear();
     if (fs_memory_used()) violate("%zu bytes are counted as mapped", fs_memory_used());
     leave();
     armed = 0;
@@ -204,7 +206,7 @@ static void run_capped(void) {
     enter(&ends[0]);
     fs_set_memory_cap((int64_t)fs_size_without_overflows(fs_region_size(WINDOW, CHUNK)) + 8192);
     for (int i = 0; i < 2; i++) {
-        failed[i] = fs_region_new(1, WINDOW, CHUNK, &refs[i], &memfd);
+        failed[i] = fs_region_new(&somebody, WINDOW, CHUNK, &refs[i], &memfd);
         if (!failed[i]) fs_system.close(memfd);
         else if (strict) violate("there is room beside the pages of the first one");
     }
@@ -294,35 +296,105 @@ static void check_pace(int64_t pace) {
 }
 
 static void check_parking(void) {
-    struct fs_region_ref *refs[FS_CACHED_PER_PEER + 2], *again;
+    struct fs_region_ref *refs[FS_PARKED_PER_LINK + 2], *again;
     void *newest;
     int memfd;
     ends[0].lock = &lock;
     put_terms();
     become_front_end();
     enter(&ends[0]);
-    for (int i = 0; i < FS_CACHED_PER_PEER + 2; i++) {
-        check(fs_region_new(4000000, WINDOW, CHUNK, &refs[i], &memfd) == 0, "no region");
+    for (int i = 0; i < FS_PARKED_PER_LINK + 2; i++) {
+        check(fs_region_new(&somebody, WINDOW, CHUNK, &refs[i], &memfd) == 0, "no region");
         close(memfd);
         refs[i]->window = WINDOW; /* as if it had been attached, and the peer were done with it too */
         fs_mark_done(refs[i]->memory, refs[i]->size, 1, WINDOW);
     }
-    newest = refs[FS_CACHED_PER_PEER + 1]->memory;
-    for (int i = 0; i < FS_CACHED_PER_PEER + 2; i++) fs_region_release(refs[i], 1);
-    check(fs_cached_region_count() == FS_CACHED_PER_PEER, "%d regions are parked", fs_cached_region_count());
-    check(!fs_cached_region_for(4000001, WINDOW, CHUNK) && !fs_cached_region_for(4000000, WINDOW * 2, CHUNK), "another one's region");
-    again = fs_cached_region_for(4000000, WINDOW, CHUNK);
+    newest = refs[FS_PARKED_PER_LINK + 1]->memory;
+    for (int i = 0; i < FS_PARKED_PER_LINK + 2; i++) fs_region_release(refs[i], 1);
+    check(fs_regions_parked(0) == FS_PARKED_PER_LINK, "%d regions are parked", fs_regions_parked(0));
+    check(!fs_region_take(4000001, WINDOW, CHUNK) && !fs_region_take(4000000, WINDOW * 2, CHUNK), "another one's region");
+    again = fs_region_take(4000000, WINDOW, CHUNK);
     check(again && again->memory == newest, "the newest did not go first");
-    check(fs_cached_region_count() == FS_CACHED_PER_PEER - 1, "it is parked still");
+    check(fs_regions_parked(0) == FS_PARKED_PER_LINK - 1, "it is parked still");
     fs_region_release(again, 1);
-    for (struct fs_region_ref *region_ref; (region_ref = fs_cached_region_for(4000000, WINDOW, CHUNK)); fs_region_discard(region_ref))
+    for (struct fs_region_ref *region_ref; (region_ref = fs_region_take(4000000, WINDOW, CHUNK)); fs_region_discard(region_ref))
         check(region_ref != again, "one that the peer has not finished with");
-    check(fs_cached_region_count() == 1, "it stays for later");
-    fs_region_cache_clear();
+    check(fs_regions_parked(0) == 1, "it stays for later");
+    fs_links_clear();
     leave();
 }
 
-static size_t pages_of(const struct fs_cached_region *region) {
+/* Parks a region of the seeker's for each of the links with these keys, with which the publisher has finished too. */
+static void park_for(uint64_t first, uint64_t last, uint64_t token) {
+    for (uint64_t key = first; key <= last; key++) {
+        struct fs_peer_process peer = {.key = key, .user = geteuid()};
+        struct fs_region_ref *region_ref;
+        int memfd;
+        check(fs_region_new(&peer, WINDOW, CHUNK, &region_ref, &memfd) == 0, "no region");
+        close(memfd);
+        region_ref->window = WINDOW;
+        fs_store_relaxed(&((struct fs_region *)region_ref->memory)->asks[1], token);
+        fs_mark_done(region_ref->memory, region_ref->size, 1, WINDOW);
+        fs_region_release(region_ref, 1);
+    }
+}
+
+/* Many processes: those of the last ones stay. What is offered in vain is used last. */
+static void check_many_links(void) {
+    const struct fs_stream_endpoint nobody = {.port = 0};
+    struct fs_region_ref *taken[FS_PARKED_BY_SEEKER];
+    const uint64_t last = FS_PARKED_BY_SEEKER / 2 + 4;
+    int count;
+    for (int round = 0; round < 2; round++) park_for(1, last, 0);
+    check(fs_regions_parked(0) == FS_PARKED_BY_SEEKER, "%d regions are parked", fs_regions_parked(0));
+    struct fs_region_ref *oldest = fs_region_take(1, WINDOW, CHUNK);
+    check(oldest && !fs_region_take(1, WINDOW, CHUNK), "of the process of long ago one region is there");
+    fs_region_discard(oldest);
+    park_for(last, last, 0);
+    count = fs_regions_take_to(&nobody, WINDOW, CHUNK, taken, 8);
+    check(count == 8 && taken[0]->link->peer.key == last, "%d regions, not of the last one", count);
+    fs_unrecycle_region(taken[0]->memory);
+    fs_region_park_last(taken[0]);
+    for (int i = 1; i < count; i++) fs_region_discard(taken[i]);
+    struct fs_region_ref *in_vain = taken[0];
+    check(fs_regions_take_to(&nobody, WINDOW, CHUNK, taken, 1) == 1 && taken[0]->link != in_vain->link, "what was in vain comes first");
+    fs_region_discard(taken[0]);
+    check((taken[0] = fs_region_take(in_vain->link->peer.key, WINDOW, CHUNK)) != in_vain, "it comes first of its link");
+    fs_region_discard(taken[0]);
+    park_for(101, 101 + FS_PARKED_BY_SEEKER - 2, 0);
+    check(fs_regions_parked(0) == FS_PARKED_BY_SEEKER && fs_region_take(in_vain->link->peer.key, WINDOW, CHUNK) == in_vain, "it goes early");
+    fs_region_discard(in_vain);
+    fs_links_clear();
+}
+
+static int count_link(const struct fs_link *link, void *count) {
+    *(int *)count += link->regions;
+    return 1;
+}
+
+/* A link that is idle keeps all for a while, then less and less, and nothing if the other process has ended. */
+static void check_idle_link(void) {
+    static const int left[] = {8, 8, 8, 8, 4, 2, 1, 1, 1};
+    const uint64_t token = 0x7e57;
+    char name[FS_CONTROL_NAME_SIZE];
+    fs_control_name(name, token);
+    int regions = 0, alive = fs_named_socket(SOCK_DGRAM, name, sizeof name);
+    for (int i = 0; i < 8; i++) park_for(7, 7, token);
+    int64_t parked = fs_now(), due = fs_links_look(parked);
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
+        check(due > parked && due <= parked + ((int64_t)2000000000 << i), "the look comes at another time");
+        check(fs_links_look(due - 1) == due, "it comes early");
+        due = fs_links_look(due);
+        check(fs_regions_parked(0) == left[i], "look %zu: %d regions are parked", i, fs_regions_parked(0));
+        check(fs_memory_used() <= (size_t)left[i] * 24576, "look %zu: %zu bytes count", i, fs_memory_used());
+    }
+    check(fs_links_look(4 * due) > 4 * due, "a look is due already, where no thread has looked for a while");
+    check(close(alive) == 0 && fs_links_look(64 * due) == INT64_MAX, "it is looked at still");
+    fs_links_each(count_link, &regions);
+    check(!regions && !fs_regions_parked(0) && !fs_memory_used(), "%d regions of a dead process", regions);
+}
+
+static size_t pages_of(const struct fs_region_ref *region) {
     static unsigned char there[16384];
     size_t found = 0, pages = region->size / 4096;
     check(pages <= sizeof there && mincore(region->memory, region->size, there) == 0, "the kernel does not tell");
@@ -335,33 +407,29 @@ static size_t pages_of(const struct fs_cached_region *region) {
 static const char *const cooled[] = {"spS", "psS", "spP", "psP", "spw", "psw", "pPs", "pws", "sSp", "sprP", "sprw"};
 
 static void check_cooling(const char *steps) {
-    struct fs_region_ref *refs[2];
-    struct fs_cached_region theirs[2];
+    struct fs_region_ref *refs[2], *theirs[2];
     int memfd;
     for (int i = 0; i < 2; i++) {
-        check(fs_region_new(4000000 + i, WINDOW, CHUNK, &refs[i], &memfd) == 0, "no region");
-        refs[i]->window = WINDOW;
-        theirs[i] = (struct fs_cached_region){.memory = fs_map_memfd(memfd, refs[i]->size), .size = refs[i]->size, .window = WINDOW};
+        check(fs_region_new(i ? &another : &somebody, WINDOW, CHUNK, &refs[i], &memfd) == 0, "no region");
+        theirs[i] = fs_region_of(fs_map_memfd(memfd, refs[i]->size), refs[i]->size, 1, refs[i]->id);
+        check(fs_link_join(theirs[i], i ? &another : &somebody) == 0, "no link");
+        refs[i]->window = theirs[i]->window = WINDOW;
         close(memfd);
     }
     memset((char *)refs[0]->memory + 4096, 1, refs[0]->size - 4096);
-    size_t all = pages_of(theirs);
+    size_t all = pages_of(theirs[0]);
     for (const char *at = steps; *at; at++) {
         int newer = *at == 'S' || *at == 'P';
         if (*at == 's' || *at == 'S') fs_region_release(refs[newer], 1);
-        if (*at == 'p' || *at == 'P') {
-            theirs[newer].is_warm = fs_mark_done(theirs[newer].memory, theirs[newer].size, 1, WINDOW);
-            fs_cache_put(&theirs[newer]);
-        }
-        if (*at == 'w') fs_control_state.cool_at = 1;
-        if (*at == 'w') fs_expire_listings();
-        if (*at == 'r') check(fs_cached_region_for(4000000, WINDOW, CHUNK) == refs[0], "it is not free");
-        check(at[1] ? pages_of(theirs) == all : pages_of(theirs) < 16, "%s at %s: %zu pages", steps, at, pages_of(theirs));
+        if (*at == 'p' || *at == 'P') fs_region_release(theirs[newer], 1);
+        if (*at == 'w') fs_links_look(fs_now() + 3000000000);
+        if (*at == 'r') check(fs_region_take(4000000, WINDOW, CHUNK) == refs[0], "it is not free");
+        check(at[1] ? pages_of(theirs[0]) == all : pages_of(theirs[0]) < 16, "%s at %s: %zu pages", steps, at, pages_of(theirs[0]));
     }
     if (strchr(steps, 'r')) fs_region_discard(refs[0]);
     if (!strchr(steps, 'S')) fs_region_discard(refs[1]);
-    if (!strchr(steps, 'P')) munmap(theirs[1].memory, theirs[1].size);
-    fs_region_cache_clear();
+    if (!strchr(steps, 'P')) fs_region_discard(theirs[1]);
+    fs_links_clear();
 }
 
 static int no_looks(void *at, size_t length, unsigned char *into) {
@@ -377,31 +445,31 @@ static void check_cap(void) {
     enter(&ends[0]);
     check(fs_memory_used() == 0, "%zu bytes count already", fs_memory_used());
     fs_set_memory_cap((int64_t)size - 1);
-    check(fs_region_new(1, WINDOW, CHUNK, &refs[0], &memfd) == FS_CAP_REACHED, "beyond the cap");
+    check(fs_region_new(&somebody, WINDOW, CHUNK, &refs[0], &memfd) == FS_CAP_REACHED, "beyond the cap");
     fs_set_memory_cap((int64_t)size);
-    check(fs_region_new(1, WINDOW, CHUNK, &refs[0], &memfd) == 0 && fs_memory_used() == size, "at the cap");
+    check(fs_region_new(&somebody, WINDOW, CHUNK, &refs[0], &memfd) == 0 && fs_memory_used() == size, "at the cap");
     close(memfd);
 
     fs_set_memory_cap((int64_t)size + 8192);
     fs_system.mincore = no_looks;
-    check(fs_region_new(1, WINDOW, CHUNK, &refs[1], &memfd) == FS_CAP_REACHED, "what the kernel does not tell counts whole");
+    check(fs_region_new(&somebody, WINDOW, CHUNK, &refs[1], &memfd) == FS_CAP_REACHED, "what the kernel does not tell counts whole");
     fs_system.mincore = mincore;
-    check(fs_region_new(1, WINDOW, CHUNK, &refs[1], &memfd) == 0, "there is room beside the pages of the first one");
+    check(fs_region_new(&somebody, WINDOW, CHUNK, &refs[1], &memfd) == 0, "there is room beside the pages of the first one");
     close(memfd);
     check(fs_memory_used() == size + 4096, "a header and a region are %zu bytes", fs_memory_used());
 
     memset((char *)refs[0]->memory + 4096, 1, size - 4096); /* it grows */
-    check(fs_region_new(1, WINDOW, CHUNK, &refs[2], &memfd) == FS_CAP_REACHED, "what was looked at does not grow");
+    check(fs_region_new(&somebody, WINDOW, CHUNK, &refs[2], &memfd) == FS_CAP_REACHED, "what was looked at does not grow");
     check(fs_memory_used() == size + 4096, "a region and a header are %zu bytes", fs_memory_used());
     fs_system.madvise((char *)refs[0]->memory + 4096, size - 4096, MADV_REMOVE);
-    check(fs_region_new(1, WINDOW, CHUNK, &refs[2], &memfd) == 0, "it does not shrink");
+    check(fs_region_new(&somebody, WINDOW, CHUNK, &refs[2], &memfd) == 0, "it does not shrink");
     close(memfd);
     check(fs_memory_used() == size + 8192, "two headers and a region are %zu bytes", fs_memory_used());
 
     for (int i = 0; i < 3; i++) fs_region_discard(refs[i]);
     check(fs_memory_used() == 0, "%zu bytes count still", fs_memory_used());
     fs_set_memory_cap((int64_t)size);
-    check(fs_region_new(1, WINDOW, CHUNK, &refs[0], &memfd) == 0, "nothing is mapped, and there is no room");
+    check(fs_region_new(&somebody, WINDOW, CHUNK, &refs[0], &memfd) == 0, "nothing is mapped, and there is no room");
     close(memfd);
     fs_region_discard(refs[0]);
     leave();
@@ -421,6 +489,8 @@ int main(int count, char **arguments) {
     check_parking();
     enter(&ends[0]);
     for (size_t i = 0; i < sizeof cooled / sizeof *cooled; i++) check_cooling(cooled[i]);
+    check_many_links();
+    check_idle_link();
     leave();
     check_cap();
 #endif
