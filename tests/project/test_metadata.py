@@ -41,7 +41,7 @@ def test_the_first_release_of_the_changelog_is_this_one():
 
 
 def test_the_documents_have_the_version_of_the_protocol():
-    number = re.search(r"^#define FS_VERSION (\d+)$", (ROOT / "core/wire/region.h").read_text(), re.MULTILINE)
+    number = re.search(r"^#define FS_VERSION (\d+)$", (ROOT / "core/wire/version.h").read_text(), re.MULTILINE)
     assert number
     for page, words in {"versions.md": "has a version of its own, {} in", "protocol.md": "Version {}."}.items():
         assert words.format(number[1]) in (ROOT / "docs" / page).read_text(), page
