@@ -10,7 +10,6 @@ int ip_is_nonblocking(struct ip_socket *s) {
 }
 
 void ip_note_nonblocking(struct ip_socket *s, int flag) {
-    if (ip_unlikely(flag && ip_load_relaxed(&s->pair))) ip_forget_pair(s);
     uint32_t known = ip_load_relaxed(&s->nonblocking);
     while (known != IP_ASK && !ip_replace(&s->nonblocking, known, (uint32_t)flag)) known = ip_load_relaxed(&s->nonblocking);
 }

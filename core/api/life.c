@@ -49,6 +49,12 @@ void fs_early_end(struct fs_connection *c) {
     if (w->service) fs_note_session(w->service, fs_operations(&w->path), FS_NOT_SEARCHED, 0, 0);
 }
 
+void fs_know_unset(struct fs_connection *c, uint32_t unset) {
+    fs_store_relaxed(&fs_whole_of(c)->path.unset, unset);
+    if (unset & FS_OPTION_TIMEOUTS) fs_store_relaxed(&c->receive_timeout, (uint64_t)-1), fs_store_relaxed(&c->send_timeout, (uint64_t)-1);
+    else fs_forget_timeouts(c);
+}
+
 int fs_conn_begin(struct fs_connection *c, int fd, uint32_t unset) {
     if (fs_conn_open(c, fd, 0, c->place < 0 ? fs_table_add(0, fd) : c->place) < 0) {
         fs_conn_discard(c, &fs_totals);

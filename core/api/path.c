@@ -65,12 +65,6 @@ int fs_count_operation(struct fs_connection *c) {
     return listing ? fs_load_relaxed(listing) != FS_LISTING_WAITING : fs_operations(path) >= fs_next_step(path);
 }
 
-void fs_know_unset(struct fs_connection *c, uint32_t unset) {
-    fs_store_relaxed(&fs_whole_of(c)->path.unset, unset);
-    if (unset & FS_OPTION_TIMEOUTS) fs_store_relaxed(&c->receive_timeout, (uint64_t)-1), fs_store_relaxed(&c->send_timeout, (uint64_t)-1);
-    else fs_forget_timeouts(c);
-}
-
 /* What the program has set before: the core asks the kernel for the rest. */
 static void take_over_options(const struct fs_path *path, struct fs_connection *c) {
     int fd = fs_fd(c), locked = fs_is_unset(path, FS_OPTION_BUFFERS) ? 0 : fs_option(fd, SOL_SOCKET, SO_BUF_LOCK);

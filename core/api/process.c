@@ -24,7 +24,7 @@ void fs_set_calls(const struct fs_calls *calls) {
     FS_TAKE(accept4) FS_TAKE(shutdown) FS_TAKE(getsockopt) FS_TAKE(setsockopt) FS_TAKE(close) FS_TAKE(dup3) FS_TAKE(fcntl)
     FS_TAKE(ioctl) FS_TAKE(pread) FS_TAKE(nanosleep) FS_TAKE(open) FS_TAKE(fallocate) FS_TAKE(clone) FS_TAKE(prctl)
     FS_TAKE(waitpid) FS_TAKE(close_range) FS_TAKE(pthread_create)
-    FS_TAKE(eventfd) FS_TAKE(memfd_create) FS_TAKE(pidfd_open)
+    FS_TAKE(eventfd) FS_TAKE(memfd_create) FS_TAKE(pidfd_open) FS_TAKE(socketpair)
 #undef FS_TAKE
 }
 

@@ -16,7 +16,7 @@ struct fs_whole {
 
 static inline struct fs_whole *fs_whole_of(const struct fs_connection *c) { return (struct fs_whole *)(void *)c; }
 
-/* Only these options are known to be unset: the kernel is asked for the others. (path.c) */
+/* Only these options are known to be unset: the kernel is asked for the others. (life.c) */
 void fs_know_unset(struct fs_connection *c, uint32_t unset);
 
 extern struct fs_front_end fs_front;

@@ -85,6 +85,7 @@ struct fs_calls {
     int (*futex)(void *word, int what, uint32_t value, const struct timespec *time);
     int (*nanosleep)(const struct timespec *time, struct timespec *rest);
     int (*socket)(int family, int type, int protocol);
+    int (*socketpair)(int family, int type, int protocol, int ends[2]);
     int (*connect)(int fd, const struct sockaddr *to, socklen_t size);
     int (*accept4)(int fd, struct sockaddr *from, socklen_t *size, int flags);
     int (*shutdown)(int fd, int how);

@@ -24,7 +24,7 @@ from fastsock import _startup, config, launch
 from fastsock.advice import advice_for, refused_by
 from fastsock.path_events import DISABLED, Reason
 from fastsock.tools import checks, introspection
-from fastsock.tools.peers import Peers, user_name
+from fastsock.tools.peers import Peers
 
 __all__ = ["Watched", "examine", "watch"]
 
@@ -283,7 +283,7 @@ def _with_peer(reason: str, end: dict[str, Any], peers: Peers) -> dict[str, Any]
         peer = peers.of(end["local"], end["peer"])
     except OSError:
         peer = None
-    user = user_name(end.pop("user")) if "user" in end else peers.user_of(end["local"], end["peer"])
+    user = introspection.user_name(end.pop("user")) if "user" in end else peers.user_of(end["local"], end["peer"])
     return {**end, "program": str(peer) if peer else "", "advice": advice_for(reason, peer, user)}
 
 

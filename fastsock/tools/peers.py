@@ -12,7 +12,7 @@ import attrs
 from fastsock.advice import Peer
 from fastsock.tools import introspection
 
-__all__ = ["Peers", "user_name"]
+__all__ = ["Peers"]
 
 Ends = tuple[str, str]
 """Address and port of an end, and of the other end."""

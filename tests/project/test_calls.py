@@ -28,8 +28,8 @@ INTERPOSE = (
     "program_read settings",
     "call program_file",
     "connection_list fallback other_programs send_recv",
-    "connection_lifecycle going_without socket_options",
-    "io_calls new_numbers own_tables poll_calls",
+    "connection_lifecycle going_without",
+    "io_calls new_numbers own_tables poll_calls socket_options",
     "process relocations socket_calls",
     "install loop_driven raw_syscalls",
 )
@@ -47,7 +47,7 @@ MEND_NEXT = {
     frozenset({"os/memory", "os/syscalls"}): "the table of calls has memory.c's functions in it, and memory.c takes its"
     " pages by the table, so that a test makes both fail",
     frozenset(f"control/{name}" for name in (
-        "acceptor", "control_requests", "control_thread", "introspection", "listener",
+        "acceptor", "control_requests", "control_thread", "introspection", "link", "listener",
     )): "listener.c has the thread's state, and starts the thread",
     frozenset({"rendezvous/connector", "rendezvous/seeker"}): "connector.c has what both sides of a search share",
     frozenset(f"messages/{name}" for name in ("bells", "join", "members", "names", "order")): "a group is one object",
