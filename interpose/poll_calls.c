@@ -272,10 +272,16 @@ static int do_poll(struct pollfd *fds, nfds_t count, int64_t patience, const sig
     return done;
 }
 
+/* (A socket that is no connection, or stays with the kernel, is asked of the kernel alone.) */
+static int may_be_ours(int fd) {
+    struct ip_thing *thing = ip_thing_at(fd);
+    return ip_unlikely(thing != NULL) && !ip_is(thing, IP_SOCKET);
+}
+
 static int names_ours(struct pollfd *fds, nfds_t count) {
     if (ip_likely(!ip_is_active())) return 0;
     for (nfds_t i = 0; i < count; i++)
-        if (ip_unlikely(ip_thing_at(fds[i].fd) != NULL)) return 1;
+        if (may_be_ours(fds[i].fd)) return 1;
     return 0;
 }
 
@@ -313,7 +319,7 @@ int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *time, c
 static int selects_ours(int count, const fd_set *reads, const fd_set *writes, const fd_set *excepts) {
     if (ip_likely(!ip_is_active())) return 0;
     for (int fd = 0; fd < count && fd <= ip_highest(); fd++)
-        if (ip_thing_at(fd) && ((reads && FD_ISSET(fd, reads)) || (writes && FD_ISSET(fd, writes)) || (excepts && FD_ISSET(fd, excepts))))
+        if (may_be_ours(fd) && ((reads && FD_ISSET(fd, reads)) || (writes && FD_ISSET(fd, writes)) || (excepts && FD_ISSET(fd, excepts))))
             return 1;
     return 0;
 }

@@ -119,15 +119,17 @@ class Pair:
                 streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
                 self.servers.append(subprocess.Popen(command, **streams, **how))
             if listens := end.listens or ("" if number else "port"):
-                self._until_listening(number, self.ports[listens], deadline)
+                self._until_listening(number, listens, deadline)
         with confined(self._cpus(True)):
             end = self.row.client
             self.client = DrivenProcess("client", self._command(end, "client"), **self._how(end))
         self._hear(deadline - monotonic())
 
+    def _values(self) -> dict[str, Any]:
+        return {**self.ports, "scripts": SCRIPTS, "scratch": self.scratch, **self.plan.sizes}
+
     def _command(self, end: End, name: str) -> list[str]:
-        values = {**self.ports, "scripts": SCRIPTS, "scratch": self.scratch, **self.plan.sizes}
-        words = [word.format(**values) for word in end.words]
+        words = [word.format(**self._values()) for word in end.words]
         if words[0].endswith(".py"):
             words[0] = str(SCRIPTS / words[0])
         if self._under_fastsock(end):
@@ -146,10 +148,13 @@ class Pair:
     def _cpus(self, second: bool) -> tuple[int, ...] | None:
         return placed(self.placement)[second]
 
-    def _until_listening(self, number: int, port: int, deadline: float) -> None:
+    def _until_listening(self, number: int, listens: str, deadline: float) -> None:
+        path = listens.format(**self._values()) if "/" in listens else None
+        family, address = (socket.AF_UNIX, path) if path else (socket.AF_INET, ("127.0.0.1", self.ports[listens]))
         while True:
-            with suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            with suppress(OSError), socket.socket(family) as sock:
+                sock.settimeout(1)
+                sock.connect(address)
                 return
             if self.servers[number].poll() is not None or monotonic() > deadline:
                 raise RunFailed(f"the {self.kind} server does not listen: {self._last_lines(number)}")

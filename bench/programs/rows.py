@@ -35,7 +35,8 @@ class End:
     native: bool = False
     """Whether it is no Python program."""
     listens: str = ""
-    """The word for its port, "port" or "inner", if later programs wait for it. The first server has "port"."""
+    """The word for its port, "port" or "inner", if later programs wait for it; or the path of its unix socket, with
+    words as above. The first server has "port"."""
     second: bool = False
     """Whether it runs on the clients' CPU where each end has one."""
 

@@ -20,7 +20,12 @@ REDIS_WORDS = ("redis-server", "--port", "{port}", "--bind", "127.0.0.1", "--sav
 REDIS = End(REDIS_WORDS, native=True)
 MEMCACHED = End(("memcached", "-l", "127.0.0.1", "-p", "{port}", "-U", "0", "-u", "root"), native=True)
 POSTGRES = End(("sh", "{scripts}/postgres.sh", "{port}", "{scratch}"), native=True)
-NGINX = ("sh", "{scripts}/nginx.sh", "{port}", "{inner}", "{scratch}")
+NGINX = ("sh", "{scripts}/nginx.sh", "{port}", "127.0.0.1:{inner}", "{scratch}")
+PATH = "{scratch}/socket"
+NGINX_TO_PATH = ("sh", "{scripts}/nginx.sh", "{port}", f"unix:{PATH}", "{scratch}")
+UVICORN_AT_PATH = (
+    f"-m uvicorn asgi_app:app --uds {PATH} --loop uvloop --http httptools --no-access-log --log-level warning"
+)
 NAGLE = "wsgi_server.py http.server-nagle {port}"
 GUNICORN_UVICORN = (
     "-m gunicorn --bind 127.0.0.1:{inner} --log-level error --worker-class uvicorn_worker.UvicornWorker asgi_app:app"
@@ -34,7 +39,7 @@ WSGI = {
 
 def row(name: str, program: str, server: End | str, client: End | str, *goals: Goal, **how: Any) -> Row:
     """A row with one server; `goals` are what is to be reached free, and with a CPU for each end."""
-    free, apart = goals or (None, None)
+    free, apart = (*goals, None, None)[:2]
     servers = (server if isinstance(server, End) else python(server),)
     return Row(name, program, servers, client if isinstance(client, End) else python(client), free, apart, **how)
 
@@ -164,6 +169,72 @@ def http() -> list[Row]:
             client = f"http_client.py http.client {{port}} {requests}"
             rows.append(row(f"sessions-{server}-{requests}", title, end, client, *goals))
     return rows
+
+
+def unix_sockets() -> list[Row]:
+    """The same programs by a path, and what people start without an address."""
+
+    def by_path(name: str, program: str, server: End | str, client: str, *goals: Goal, **how: Any) -> Row:
+        end = server if isinstance(server, End) else python(server, listens=PATH)
+        return row(f"unix-{name}", f"{program}, unix socket", end, client, *goals, **how)
+
+    def alone(kind: str, program: str, goal: Goal) -> Row:
+        return Row(f"unix-{kind}", program, (), python(f"own_child.py {kind}"), goal, None, placements=(FREE,))
+
+    redis = ("redis-server", "--port", "0", "--unixsocket", PATH, "--save", "", "--dir", "{scratch}")
+    postgres = End(POSTGRES.words, native=True, listens="{scratch}/.s.PGSQL.{port}")
+    uvicorn_end = python(UVICORN_AT_PATH, listens=PATH)
+    front = End(NGINX_TO_PATH, native=True, listens="port", second=True)
+    get = "http_client.py http.client-kept"
+    return [
+        by_path(
+            "mp",
+            "multiprocessing.connection, small",
+            f"rpc_server.py connection {PATH}",
+            f"rpc_client.py connection {PATH}",
+            3,
+        ),
+        alone("manager", "multiprocessing.Manager(), a call", 2),
+        alone("pipe", "multiprocessing.Pipe() with a forked child", 3),
+        by_path(
+            "redis",
+            "redis-py, GET 1 B",
+            End(redis, native=True, listens=PATH),
+            f"redis_client.py {PATH} 1",
+            2,
+            None,
+            needs=("redis-server",),
+        ),
+        by_path(
+            "psycopg2",
+            "psycopg2, a row of PostgreSQL",
+            postgres,
+            "database_client.py psycopg2 {port} {scratch}",
+            2,
+            None,
+            needs=("psql", "psycopg2"),
+            ready_seconds=60,
+        ),
+        by_path(
+            "zmq",
+            "pyzmq, a request",
+            f"zmq_echo.py server {PATH}",
+            f"zmq_echo.py client {PATH}",
+            NULL,
+            None,
+            needs=("zmq",),
+        ),
+        by_path("uvicorn", "http.client against uvicorn", UVICORN_AT_PATH, f"{get} {PATH}", 1.1),
+        Row(
+            "unix-nginx",
+            "http.client against nginx before uvicorn, unix socket",
+            (uvicorn_end, front),
+            python(f"{get} {{port}}"),
+            1.2,
+            None,
+            needs=("nginx",),
+        ),
+    ]
 
 
 def mail_and_files() -> list[Row]:
@@ -331,6 +402,7 @@ ROWS = (
     *streams(),
     *http(),
     *caches_and_databases(),
+    *unix_sockets(),
     *mail_and_files(),
     *dask(),
     ray(),

@@ -16,7 +16,7 @@
     X(REFUSED, "peer refused") \
     X(OPTION, "unsupported socket option") /* asks for what only the kernel's stream can do */ \
     X(DETACHED, "descriptor detached") /* it was given away */ \
-    X(BACK, "returned to kernel TCP, or nothing sent yet") \
+    X(BACK, "returned to the kernel, or nothing sent yet") \
     X(FORKED, "shared with another process") /* another process holds it too */ \
     X(MEMORY_CAP, "memory cap reached") /* no room for another region */ \
     X(RESOURCES, "out of memory or descriptors") \

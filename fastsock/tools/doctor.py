@@ -288,11 +288,11 @@ def _with_peer(reason: str, end: dict[str, Any], peers: Peers) -> dict[str, Any]
 
 
 EVENTS = {
-    "fastsock.declined": "fastsock could not be put in place, so everything stayed on kernel TCP",
+    "fastsock.declined": "fastsock could not be put in place, so everything stayed with the kernel",
     "fastsock.violation": "a connection was reset, as its peer violated the protocol",
     "fastsock.fault": "a connection was reset because of an error at this side",
-    "fastsock.bridge": "a connection went back to kernel TCP through a bridge process, which is slow",
-    "fastsock.stays_on_ring": "a connection could not go back to kernel TCP",
+    "fastsock.bridge": "a connection went back to the kernel through a bridge process, which is slow",
+    "fastsock.stays_on_ring": "a connection could not go back to the kernel",
     "fastsock.rendezvous_failed": "a connection failed to move",
     "fastsock.no_connection_thread": "the connection thread could not be started",
 }
@@ -337,7 +337,7 @@ def report(watched: Watched, command: Sequence[str]) -> str:
         said.append(textwrap.fill(why, 80))
     said.append(f"\nmoved to the ring: {_ends(len(watched.moved))}")
     said += _listed(watched.moved)
-    said.append(f"stayed on kernel TCP: {_ends(sum(watched.stayed.values()))}")
+    said.append(f"stayed with the kernel: {_ends(sum(watched.stayed.values()))}")
     for reason, count in watched.stayed.items():
         refused = refused_by(reason)
         said.append(f"  {count:4} {reason}" + (f" ({refused} refused)" if refused else ""))
@@ -356,7 +356,7 @@ def report(watched: Watched, command: Sequence[str]) -> str:
         pids = ", ".join(map(str, watched.uncounted[:SHOWN])) + (", ..." if len(watched.uncounted) > SHOWN else "")
         said.append(
             textwrap.fill(
-                f"Ended by a signal or by os._exit: {pids}. Connections of theirs that stayed on kernel TCP and were "
+                f"Ended by a signal or by os._exit: {pids}. Connections of theirs that stayed with the kernel and were "
                 f"open for less than {LOOK_SECONDS} s may be missing here.",
                 80,
             )

@@ -19,7 +19,7 @@ UNIX = {"FASTSOCK_UNIX_STREAMS": "1"}
 
 USERS = """
 import json
-UNDECIDED = {"too few operations", "looking for the peer", "returned to kernel TCP, or nothing sent yet"}
+UNDECIDED = {"too few operations", "looking for the peer", "returned to the kernel, or nothing sent yet"}
 UNDECIDED |= {"sending", "receiving"}
 def become(user):
     os.setgroups([])

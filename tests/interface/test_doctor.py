@@ -297,7 +297,7 @@ def test_the_report_in_words(tmp_path):
     program.write_text(textwrap.dedent(ECHO + "    talk(port, 1); move(port)\n    print('its own output')"))
     done = run([*DOCTOR, "--", sys.executable, program], tmp_path)
     assert (done.returncode, done.stdout) == (0, "its own output\n")
-    for line in ("moved to the ring: 2 connection ends", "stayed on kernel TCP: 2 connection ends"):
+    for line in ("moved to the ring: 2 connection ends", "stayed with the kernel: 2 connection ends"):
         assert line in done.stderr.splitlines()
     assert f"-> {doctor.advice_for(Reason.FEW)[:40]}" in done.stderr
 
@@ -364,6 +364,6 @@ def test_a_command_line_of_a_user(name, tmp_path):
     assert status in (0, 128 + signal.SIGINT), said
     report = said[said.index("fastsock doctor: ") :].splitlines()
     assert any(each.startswith(line.replace("PORT", port)) for each in report), said
-    assert f"stayed on kernel TCP: {'1 connection end' if listens else '2 connection ends'}" in report
+    assert f"stayed with the kernel: {'1 connection end' if listens else '2 connection ends'}" in report
     assert max(map(len, report[1:])) <= 100
     assert "Traceback" not in said

@@ -1,4 +1,6 @@
-"""usage: database_client.py psycopg|psycopg2|asyncpg|sqlalchemy|django PORT      a row of a table by its key"""
+"""usage: database_client.py psycopg|psycopg2|asyncpg|sqlalchemy|django PORT [HOST OR FOLDER]
+
+A row of a table by its key; psycopg2 may find the server's unix socket in a folder."""
 
 import asyncio
 import sys
@@ -28,7 +30,7 @@ def drive_psycopg() -> None:
 def drive_psycopg2() -> None:
     import psycopg2
 
-    connection = psycopg2.connect(URL)
+    connection = psycopg2.connect(URL, **({"host": sys.argv[3]} if len(sys.argv) > 3 else {}))
     connection.autocommit = True
     cursor = connection.cursor()
     cursor.execute(TABLE)

@@ -1,18 +1,29 @@
-"""usage: http_client.py KIND PORT [REQUESTS A SESSION]
+"""usage: http_client.py KIND PORT [REQUESTS A SESSION] | http_client.py http.client-kept PATH
 
 KIND: requests, requests-session, urllib3, httpx, http.client, http.client-kept, curl. One client after the other's
 answer: kept connections, or with "requests" a new one for each request. http.client has sessions of so many requests;
 curl is started for so many requests, each on a connection of its own."""
 
 import http.client
+import socket
 import subprocess
 import sys
 
 import clock
 
-kind, port = sys.argv[1], int(sys.argv[2])
+kind, path = sys.argv[1], sys.argv[2] if "/" in sys.argv[2] else ""
+port = 0 if path else int(sys.argv[2])
 requests_of_session = int(sys.argv[3]) if len(sys.argv) > 3 else 1
 url = f"http://127.0.0.1:{port}/"
+
+
+class ByPath(http.client.HTTPConnection):
+    """To a server at a unix socket."""
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(path)
+
 
 if kind == "requests":
     import requests
@@ -60,7 +71,7 @@ elif kind == "http.client":
 
     clock.repeat(one, requests_of_session)
 elif kind == "http.client-kept":
-    kept = http.client.HTTPConnection("127.0.0.1", port)
+    kept = ByPath("localhost") if path else http.client.HTTPConnection("127.0.0.1", port)
 
     def one() -> None:
         kept.request("GET", "/")

@@ -1,4 +1,4 @@
-# usage: nginx.sh PORT INNER SCRATCH      nginx before an application on port INNER, with kept connections to it
+# usage: nginx.sh PORT INNER SCRATCH      nginx before an application at the address INNER, with kept connections to it
 cd "$3" || exit
 [ "$(id -u)" = 0 ] && user="user root;"
 cat >nginx.conf <<END
@@ -17,7 +17,7 @@ http {
     scgi_temp_path scgi;
     keepalive_requests 1000000;
     upstream application {
-        server 127.0.0.1:$2;
+        server $2;
         keepalive 32;
         keepalive_requests 1000000;
     }

@@ -6,4 +6,4 @@ for bin in /usr/lib/postgresql/*/bin; do
     PATH=$bin:$PATH
 done
 initdb -D "$2/data" -A trust -U postgres --no-sync >/dev/null || exit
-exec postgres -D "$2/data" -p "$1" --listen_addresses=127.0.0.1 --unix_socket_directories= --fsync=off
+exec postgres -D "$2/data" -p "$1" --listen_addresses=127.0.0.1 --unix_socket_directories="$2" --fsync=off

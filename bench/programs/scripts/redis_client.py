@@ -1,4 +1,4 @@
-"""usage: redis_client.py PORT BYTES | redis_client.py PORT BYTES CONNECTIONS      the latter by redis.asyncio"""
+"""usage: redis_client.py PORT|PATH BYTES | redis_client.py PORT BYTES CONNECTIONS      the latter by redis.asyncio"""
 
 import asyncio
 import sys
@@ -7,7 +7,8 @@ import clock
 import redis
 import redis.asyncio
 
-port, value = int(sys.argv[1]), b"x" * int(sys.argv[2])
+path, value = sys.argv[1] if "/" in sys.argv[1] else "", b"x" * int(sys.argv[2])
+port = 0 if path else int(sys.argv[1])
 
 
 async def main(connections: int) -> None:
@@ -24,7 +25,7 @@ async def main(connections: int) -> None:
 if len(sys.argv) > 3:
     asyncio.run(main(int(sys.argv[3])))
 else:
-    client = redis.Redis(host="127.0.0.1", port=port)
+    client = redis.Redis(unix_socket_path=path) if path else redis.Redis(host="127.0.0.1", port=port)
     client.set("key", value)
 
     def one() -> None:

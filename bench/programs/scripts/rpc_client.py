@@ -1,4 +1,4 @@
-"""usage: rpc_client.py rpyc PORT call|attribute | connection PORT [BYTES] | thrift|grpc|xmlrpc|manager PORT"""
+"""usage: rpc_client.py rpyc PORT call|attribute | connection PORT|PATH [BYTES] | thrift|grpc|xmlrpc|manager PORT"""
 
 import sys
 from multiprocessing.connection import Client
@@ -9,7 +9,8 @@ from xmlrpc.client import ServerProxy
 
 import clock
 
-kind, port, word = sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else ""
+kind, path, word = sys.argv[1], sys.argv[2] if "/" in sys.argv[2] else "", sys.argv[3] if len(sys.argv) > 3 else ""
+port = 0 if path else int(sys.argv[2])
 KEY = b"key"
 
 
@@ -81,7 +82,7 @@ def drive_manager() -> None:
 
 
 def drive_connection() -> None:
-    connection = Client(("127.0.0.1", port), authkey=KEY)
+    connection = Client(path or ("127.0.0.1", port), authkey=KEY)
     message: Any = b"x" * int(word) if word else {"a": 1, "b": "text"}
 
     def one() -> None:

@@ -1,4 +1,4 @@
-"""usage: rpc_server.py rpyc|thrift|grpc|xmlrpc|manager|connection PORT"""
+"""usage: rpc_server.py rpyc|thrift|grpc|xmlrpc|manager|connection PORT | rpc_server.py connection PATH"""
 
 import sys
 from multiprocessing.connection import Listener
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 from xmlrpc.server import SimpleXMLRPCRequestHandler, SimpleXMLRPCServer
 
-kind, port = sys.argv[1], int(sys.argv[2])
+kind, path = sys.argv[1], sys.argv[2] if "/" in sys.argv[2] else ""
+port = 0 if path else int(sys.argv[2])
 KEY = b"key"
 
 
@@ -72,7 +73,7 @@ def serve_manager() -> None:
 
 
 def serve_connections() -> None:
-    listener = Listener(("127.0.0.1", port), authkey=KEY)
+    listener = Listener(path or ("127.0.0.1", port), authkey=KEY)
     while True:
         try:
             with listener.accept() as peer:
