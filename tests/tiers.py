@@ -69,14 +69,14 @@ PARTS = {
         (*NATIVE, "tests/interpose/*", "tests/sanitizers/*"),
         runs=("python", "-m", "tests.interpose.sanitizers", "address"),
         tools=("redis-server", "nginx", "curl"),
-        seconds=120,
+        seconds=220,
     ),
     "library-thread": Part(
         "the library for programs under ThreadSanitizer, with cases in C, redis and nginx",
         (*NATIVE, "tests/interpose/*", "tests/sanitizers/*"),
         runs=("python", "-m", "tests.interpose.sanitizers", "thread"),
         tools=("redis-server", "nginx", "curl"),
-        seconds=150,
+        seconds=280,
     ),
     "suites-in-c": Part(
         "the test programs of libuv, libevent and redis, plain against below the library",

@@ -59,6 +59,19 @@ def test_the_peer_closes_with_bytes_unread(pair: Pair) -> None:
     assert near.recv(100) == b""
 
 
+@pytest.mark.parametrize("last", ["of its own", "of both"])
+def test_the_end_of_a_stream_that_was_shut_in_both_directions_is_no_reset(pair: Pair, last: str) -> None:
+    near, far = pair
+    far.sendall(b"last")
+    near.shutdown(socket.SHUT_RDWR)
+    if last == "of both":
+        assert far.recv(100) == b""
+    far.close()
+    assert read_to_eof(near) == b"last"
+    with pytest.raises(BrokenPipeError):
+        near.send(b"x")
+
+
 def test_a_send_after_the_peer_has_closed(pair: Pair) -> None:
     """The first one is refused: TCP would take it."""
     near, far = pair
