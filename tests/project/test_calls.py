@@ -29,7 +29,8 @@ INTERPOSE = (
     "call program_file",
     "connection_list fallback other_programs send_recv",
     "connection_lifecycle going_without",
-    "io_calls new_numbers own_tables poll_calls socket_options",
+    "socket_options",
+    "io_calls new_numbers own_tables poll_calls",
     "process relocations socket_calls",
     "install loop_driven raw_syscalls",
 )
