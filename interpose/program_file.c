@@ -176,6 +176,7 @@ static const char *interpreter_of(char *line, char *room, int *python) {
 static int is_here(const char *name, char *room) {
     struct stat status;
     if (stat(name, &status)) return 0;
+    if (S_ISSOCK(status.st_mode)) return 0; /* the socket of a server of that name */
     if (!S_ISDIR(status.st_mode)) return 1;
     return strlen(name) + 16 < PATH_MAX && (strcpy(stpcpy(room, name), "/__main__.py"), access(room, F_OK) == 0);
 }

@@ -69,14 +69,14 @@ PARTS = {
         (*NATIVE, "tests/interpose/*", "tests/sanitizers/*"),
         runs=("python", "-m", "tests.interpose.sanitizers", "address"),
         tools=("redis-server", "nginx", "curl"),
-        seconds=120,
+        seconds=220,
     ),
     "library-thread": Part(
         "the library for programs under ThreadSanitizer, with cases in C, redis and nginx",
         (*NATIVE, "tests/interpose/*", "tests/sanitizers/*"),
         runs=("python", "-m", "tests.interpose.sanitizers", "thread"),
         tools=("redis-server", "nginx", "curl"),
-        seconds=150,
+        seconds=280,
     ),
     "suites-in-c": Part(
         "the test programs of libuv, libevent and redis, plain against below the library",
@@ -197,9 +197,11 @@ PARTS = {
         tools=(
             "curl", "redis-server", "memcached", "libmemcached-tools:/usr/bin/memcslap",
             "postgresql:/usr/bin/pgbench", "lftp", "nginx:/usr/sbin/nginx", "haproxy:/usr/sbin/haproxy", "wget",
+            "dbus:/usr/bin/dbus-daemon", "xvfb:/usr/bin/Xvfb", "x11-utils:/usr/bin/xdpyinfo",
+            "openssh-client:/usr/bin/ssh-agent", "gpg", "gpg-agent", "tmux", "mariadb-server:/usr/sbin/mariadbd",
             *FTP_AND_RPC,
         ),
-        seconds=400,
+        seconds=550,
     ),
     "runtimes": Part(
         "Java, Node, Erlang, Ruby, PHP, Perl and other people's servers: the same on every path, and at rest",

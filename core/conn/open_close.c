@@ -89,9 +89,10 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
 }
 
 /* How this end's stream ends by its close. A connection that the kernel has ended sends no FIN: its peer gets the kernel's error, behind the
- * bytes that came before. */
+ * bytes that came before. (A kernel that resets nothing ends none: it looks so where the peer has shut both directions.) */
 static uint64_t end_by_close(struct fs_connection *c, int unread) {
-    return unread || (c->stream->resets && fs_has_linger_zero(fs_fd(c))) || fs_liveness(c) == FS_OVER ? FS_RESET : FS_FIN;
+    int resets = c->stream->resets && (fs_has_linger_zero(fs_fd(c)) || fs_liveness(c) == FS_OVER);
+    return unread || resets ? FS_RESET : FS_FIN;
 }
 
 /* The holder that answered the peer's requests before does so again. Requests made here meanwhile are repeated or checked for. */

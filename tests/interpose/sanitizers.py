@@ -29,7 +29,7 @@ FLAGS = {
     "thread": ["-fsanitize=thread"],
 }
 RUNTIMES = {"address": ["libasan.so", "libubsan.so"], "thread": ["libtsan.so"]}
-AT_ONCE = {"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK__MEETING_MS": "20"}
+AT_ONCE = {"FASTSOCK_MOVE_AFTER": "0", "FASTSOCK__MEETING_MS": "20", "FASTSOCK_UNIX_STREAMS": "1"}
 EARLY = {"FASTSOCK_MOVE_AFTER": "3", "FASTSOCK__MEETING_MS": "0"}
 UNFIT = {
     "address": {
@@ -183,13 +183,15 @@ def main() -> int:
         for case in chosen:
             if case in UNFIT[kind]:
                 print(f"{case}: left out, {UNFIT[kind][case]}")
-            elif case in ("redis", "nginx"):
-                if shutil.which("redis-benchmark" if case == "redis" else "nginx"):
-                    failed += tell(case, {"redis": redis, "nginx": nginx}[case](session))
-            else:
-                expected = run([str(session.program), case])
-                got = run(session.command(str(session.program), case, early=case.startswith("early")))
-                failed += tell(case, "" if got == expected else f"{got[1]}:\n{got[0]}\nbut without:\n{expected[0]}\n")
+            elif case not in ("redis", "nginx"):
+                for streams in ("tcp", "unix"):
+                    on = ["env", f"TEST_STREAMS={streams}", str(session.program), case]
+                    expected = run(on)
+                    got = run(session.command(*on, early=case.startswith("early")))
+                    wrong = "" if got == expected else f"{got[1]}:\n{got[0]}\nbut without:\n{expected[0]}\n"
+                    failed += tell(f"{case} on {streams}", wrong)
+            elif shutil.which("redis-benchmark" if case == "redis" else "nginx"):
+                failed += tell(case, {"redis": redis, "nginx": nginx}[case](session))
     print(f"{failed} failed" if failed else "no report")
     return int(failed > 0)
 

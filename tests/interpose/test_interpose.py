@@ -410,6 +410,9 @@ def test_what_run_takes_for_a_program(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sh").mkdir()  # a folder of a command's name is no program of Python's
     assert launch.is_program("sh")
+    with socket.socket(socket.AF_UNIX) as named:  # nor is a server's socket
+        named.bind("cat")
+        assert launch.is_program("cat")
     (tmp_path / "sh/__main__.py").touch()
     assert not launch.is_program("sh")
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.pairs import (
+    ON_UNIX_STREAMS,
     SECONDS,
     KernelSocket,
     described,
@@ -119,22 +120,23 @@ class End:
         self.started: dict[str, Call] = {}
         self.successor: Remote | None = None
         self._class = importlib.import_module("fastsock").socket if of_fastsock else KernelSocket
-        self.sock: socket.socket = self._class(socket.AF_INET)
+        self.sock: socket.socket = self._class(socket.AF_UNIX if ON_UNIX_STREAMS else socket.AF_INET)
         if limited:  # the kernel's buffers grow to megabytes, which takes long to fill, a thousand times
             for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
                 self.sock.setsockopt(socket.SOL_SOCKET, option, LIMIT)
             # Nagle's algorithm would leave it to a timer when what is sent last arrives.
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not ON_UNIX_STREAMS:
+                self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     # ---- making the connection
 
-    def listen(self) -> int:
-        self.sock.bind(("127.0.0.1", 0))
+    def listen(self) -> Any:
+        self.sock.bind("" if ON_UNIX_STREAMS else ("127.0.0.1", 0))
         self.sock.listen(1)
-        return self.sock.getsockname()[1]
+        return self.sock.getsockname()
 
-    def connect(self, port: int) -> None:
-        self.sock.connect(("127.0.0.1", port))
+    def connect(self, address: Any) -> None:
+        self.sock.connect(address)
 
     def accept(self) -> None:
         listener, self.sock = self.sock, self.sock.accept()[0]

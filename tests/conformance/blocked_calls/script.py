@@ -67,8 +67,7 @@ class Play:
             self.far = remote_end(*far) if c.in_processes else End(*far)
             self.near = End(*near)
         local, other = (self.far, self.near) if c.event == "near.killed" else (self.near, self.far)
-        port = local.listen()
-        other.connect(port)
+        other.connect(local.listen())
         local.accept()
 
     @property

@@ -14,6 +14,8 @@ import os
 import sys
 from collections.abc import Iterable
 
+from harness.pairs import ON_UNIX_STREAMS
+
 from .combinations import ORACLE, Combination
 from .script import Play, drive
 
@@ -69,7 +71,9 @@ def main() -> None:
         import fastsock
 
         # Without spare parts a direction is full at about a megabyte, as the limits of script.py want it.
-        fastsock.patch(move_after=1_000_000 if path == "tcp" else 0, _combine_when_full=False)
+        fastsock.patch(
+            move_after=1_000_000 if path == "tcp" else 0, _combine_when_full=False, unix_streams=ON_UNIX_STREAMS
+        )
     play_in_processes(path, [c for c in combinations if c.in_processes], quiet)
     plain = [c for c in combinations if not c.in_processes]
     for start in range(0, len(plain), BATCH):

@@ -4,11 +4,12 @@ import datetime
 from dataclasses import dataclass
 from pathlib import Path
 
+EAGER: dict[str, object] = {"move_after": 0, "_meeting_ms": 20, "unix_streams": 1}
 MODES: dict[str, dict[str, object]] = {
-    "normal": {},
-    "eager": {"move_after": 0, "_meeting_ms": 20},
-    "eager-nopoll": {"move_after": 0, "_meeting_ms": 20, "poll_us": 0},
-    "libc": {"move_after": 0, "_meeting_ms": 20},
+    "normal": {"unix_streams": 1},
+    "eager": EAGER,
+    "eager-nopoll": {**EAGER, "poll_us": 0},
+    "libc": EAGER,
 }
 """Settings by mode. Eager moves every eligible connection at its first byte, so that the ring is what is tested. In
 mode libc the interpreters are unpatched, and have the library as other programs do."""
@@ -61,6 +62,7 @@ SUITES = {
         Suite("test_multiprocessing_forkserver"),
         Suite("test_multiprocessing_spawn"),
         Suite("test_multiprocessing_main_handling", ring=False),
+        Suite("test_concurrent_futures", ring=False),
     )
 }
 
