@@ -40,7 +40,7 @@ int fs_recv_ready(struct fs_connection *c) {
 int fs_recv_ready_after_kernel(struct fs_connection *c) { return would_receive(c, FS_FINAL); }
 
 int fs_send_ready(struct fs_connection *c) {
-    if (fs_load_relaxed(&c->is.shut_sending)) return 1;
+    if (fs_load_relaxed(&c->is.shut_sending) && c->stream->shut_is_writable) return 1;
     struct fs_sender *sender = fs_lock_send_within(c, FS_PATIENCE);
     if (!sender) return 0; /* a stopped process has the lock, and no send would go through */
     int held = fs_send_is_held(c, sender) || fs_awaits_reset(c, sender);

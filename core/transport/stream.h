@@ -50,6 +50,7 @@ struct fs_stream_kind {
     int resets;         /* bytes for an end that reads no more are taken, and draw a reset, and SO_LINGER may ask for one. Else the kernel
                          * refuses such bytes as soon as the end reads no more, and SO_LINGER says nothing */
     int has_receive_buffer; /* SO_RCVBUF bounds what lies unread; else only the SO_SNDBUF of who has sent it */
+    int shut_is_writable; /* an end that has shut sending is writable though it is full: else once there is room */
     int truncates;      /* with MSG_TRUNC a receive throws bytes away */
     int waits_for_nothing; /* a receive of no bytes returns 0 whatever ends its wait; else the wait's error */
 

@@ -315,6 +315,7 @@ const struct fs_stream_kind fs_tcp_stream = {
     .counts_bytes = 1,
     .resets = 1,
     .has_receive_buffer = 1,
+    .shut_is_writable = 1,
     .truncates = 1,
     .waits_for_nothing = 1,
     .identify = identify,

@@ -27,8 +27,14 @@ from typing import Any
 
 import pytest
 
+STREAMS = os.environ.get("TEST_STREAMS")
+"""Pairs of no family in particular are stream sockets of AF_UNIX ("unix"), or socketpairs which a fork has shared
+("pair"): the same bodies find out what differs there."""
+
+ON_UNIX_STREAMS = STREAMS is not None
+
 PATIENCE = 3
-SECONDS = 20
+SECONDS = 20 if STREAMS is None else 3  # (some bodies wait in vain there for what TCP alone does)
 """How long one wait may take before its test fails."""
 
 KernelSocket = socket.socket
@@ -72,12 +78,6 @@ KINDS = {
 }
 
 FAMILIES = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
-
-STREAMS = os.environ.get("TEST_STREAMS")
-"""Pairs of no family in particular are stream sockets of AF_UNIX ("unix"), or socketpairs which a fork has shared
-("pair"): the same bodies find out what differs there."""
-
-ON_UNIX_STREAMS = STREAMS is not None
 
 
 def socket_class(of_fastsock: bool) -> type[socket.socket]:

@@ -10,6 +10,7 @@ import socket
 import struct
 import tempfile
 import termios
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -57,6 +58,27 @@ def test_the_peer_closes_with_bytes_unread(pair: Pair) -> None:
     with pytest.raises(ConnectionResetError):
         near.recv(100)
     assert near.recv(100) == b""
+
+
+def test_the_peer_closes_with_bytes_unread_that_alone_were_on_the_ring(kind: str) -> None:
+    """It has never sent, so its own direction is in the kernel."""
+    with configured(kind), socket_class(kind != "kernel")(socket.AF_UNIX) as listener:
+        listener.bind("")
+        listener.listen()
+        with socket_class(kind != "kernel")(socket.AF_UNIX) as near:
+            near.connect(listener.getsockname())
+            far = listener.accept()[0]
+            for _ in range(300):
+                near.sendall(b"x")
+                assert far.recv(10) == b"x"
+                time.sleep(0.001)
+                if path_of(near) == "ring":
+                    break
+            near.sendall(b"unread")
+            far.close()
+            with pytest.raises(ConnectionResetError):
+                near.recv(10)
+            assert near.recv(10) == b""
 
 
 @pytest.mark.parametrize("last", ["of its own", "of both"])
