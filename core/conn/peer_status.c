@@ -73,7 +73,10 @@ static int64_t error_at_death(struct fs_connection *c) {
     if (fs_load_relaxed(&c->is.death_told) || fs_has_descriptor(&c->ring)) return 0;
     /* (Of the bytes its kernel did not see one.) */
     int closed_unread = !c->stream->resets && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_RESET;
-    if (!fs_left_unread(&c->ring) && !closed_unread) return 0;
+    /* (Of such a kernel the error comes in front of the end of the stream, too.) */
+    int left_unread = c->stream->resets ? fs_left_unread(&c->ring)
+                                        : fs_peer_has_unread(&c->ring) && c->stream->peer_state(fs_fd(c)) == FS_PEER_CLOSED;
+    if (!left_unread && !closed_unread) return 0;
     fs_note_death_told(c);
     return -ECONNRESET;
 }

@@ -104,14 +104,14 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
             }
         }
         if (got > 0) return got;
-        if (fs_load_relaxed(&receiver->fin_taken) == FS_END_REPORTED) return 0;
+        if (fs_load_relaxed(&receiver->fin_taken) == FS_END_REPORTED) return c->stream->resets ? 0 : fs_recv_at_end(c);
         uint64_t end = fs_stream_end(&c->ring, receiver);
         if (end == FS_END_WRONG) return FS_VIOLATED;
         if (end == FS_FIN) {
             if (fs_has_stray_bytes(c, &got)) return FS_VIOLATED;
             fs_set_fin_taken(receiver, FS_END_REPORTED);
             fs_store_sc(&c->ring.rx->finack, 1);
-            return got;
+            return got || c->stream->resets ? got : fs_recv_at_end(c);
         }
         if (end == FS_BACK) {
             fs_recv_fall_back(c, receiver);

@@ -81,6 +81,19 @@ def test_the_peer_closes_with_bytes_unread_that_alone_were_on_the_ring(kind: str
             assert near.recv(10) == b""
 
 
+@pytest.mark.parametrize("told", ["before", "after"])
+def test_the_peer_ends_its_stream_and_closes_with_bytes_unread(pair: Pair, told: str) -> None:
+    near, far = pair
+    near.sendall(b"unread")
+    far.shutdown(socket.SHUT_WR)
+    if told == "before":
+        assert near.recv(10) == b""
+    far.close()
+    with pytest.raises(ConnectionResetError):
+        near.recv(10)
+    assert near.recv(10) == b""
+
+
 @pytest.mark.parametrize("last", ["of its own", "of both"])
 def test_the_end_of_a_stream_that_was_shut_in_both_directions_is_no_reset(pair: Pair, last: str) -> None:
     near, far = pair
