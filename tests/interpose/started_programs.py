@@ -1,4 +1,4 @@
-"""Starts programs one after the other, each with an end of a pair as its standard streams, and says what they have answered."""
+"""Starts programs one after the other, each with an end of a pair as standard streams, and says what they answer."""
 
 from __future__ import annotations
 
