@@ -42,7 +42,6 @@ FS_DIRECT(pid_t, waitpid, SYS_wait4, (pid_t process, int *status, int options), 
 FS_MAKES(accept4, SYS_accept4, (int fd, struct sockaddr *peer, socklen_t *size, int flags), fd, (long)peer, (long)size, flags)
 FS_MAKES(open, SYS_openat, (const char *path, int flags), AT_FDCWD, (long)path, flags)
 FS_MAKES(socket, SYS_socket, (int family, int type, int protocol), family, type, protocol)
-FS_MAKES(epoll_create1, SYS_epoll_create1, (int flags), flags)
 FS_MAKES(eventfd, SYS_eventfd2, (unsigned start, int flags), start, flags)
 FS_MAKES(memfd_create, SYS_memfd_create, (const char *name, unsigned flags), (long)name, flags)
 FS_MAKES(pidfd_open, SYS_pidfd_open, (pid_t process, unsigned flags), process, flags)
@@ -120,7 +119,7 @@ struct fs_calls ip_calls = {
     FS_OWN(read) FS_OWN(write) FS_OWN(pread) FS_OWN(sendto) FS_OWN(connect)
     FS_OWN(close_range) FS_OWN(fallocate) FS_OWN(nanosleep) FS_OWN(clone) FS_OWN(prctl) FS_OWN(waitpid)
     .accept4 = make_accept4, .open = make_open, .socket = make_socket, .eventfd = make_eventfd, .memfd_create = make_memfd_create,
-    .epoll_create1 = make_epoll_create1, .pidfd_open = make_pidfd_open,
+    .pidfd_open = make_pidfd_open,
     .recvmsg = receive_message, .recv = receive, .send = transmit, .sendmsg = transmit_pieces, .futex = futex,
     .ppoll = poll_in_ns, .poll = poll_in_ms, .epoll_pwait2 = wait_in_ns,
     .fcntl = ip_make_own, .close = ip_close_own, .ioctl = plain_ioctl,
@@ -129,7 +128,7 @@ struct fs_calls ip_calls = {
 
 void ip_tell_core(void) {
 #define FS_SAME(name) ip_calls.name = real.name;
-    FS_SAME(socketpair) FS_SAME(epoll_ctl) FS_SAME(shutdown) FS_SAME(setsockopt) FS_SAME(dup3)
+    FS_SAME(epoll_create1) FS_SAME(socketpair) FS_SAME(epoll_ctl) FS_SAME(shutdown) FS_SAME(setsockopt) FS_SAME(dup3)
 #undef FS_SAME
     fs_set_calls(&ip_calls);
 }

@@ -52,9 +52,15 @@ static void mark(int fd, struct ip_thing *as) {
     ip_raise_highest(fd);
 }
 
+/* (It may count no more: ip_between_moments.) */
+static void has_passed(void) {
+    uint32_t now = ip_load_relaxed(&passes);
+    while (now && !ip_replace(&passes, now, now - 1)) now = ip_load_relaxed(&passes);
+}
+
 static void unmark(int fd) {
     struct ip_thing *was = ip_load_relaxed(&ip_things[fd]);
-    if ((was == &ours || was == &passing) && ip_replace(&ip_things[fd], was, NULL) && was == &passing) ip_add(&passes, (uint32_t)-1);
+    if ((was == &ours || was == &passing) && ip_replace(&ip_things[fd], was, NULL) && was == &passing) has_passed();
 }
 
 static int is_marked(int fd, const struct ip_thing *as) { return (unsigned)fd < IP_NUMBERS && ip_load_relaxed(&ip_things[fd]) == as; }
@@ -131,6 +137,7 @@ uint32_t ip_between_moments(void) {
     for (int waits = 0; ip_unlikely(is_moment()) && waits < YIELDS + MOMENT_NAPS; waits++) {
         if (waits < YIELDS) fs_call_kernel(SYS_sched_yield, (long[6]){0});
         else nap();
+        if (waits == YIELDS + MOMENT_NAPS - 1) ip_store_relaxed(&passes, 0); /* a number that the core keeps: it is waited for once */
     }
     return ip_load_sc(&begun);
 }

@@ -15,9 +15,9 @@ void ip_note_nonblocking(struct ip_socket *s, int flag) {
 }
 
 struct ip_socket *ip_begin_change(int fd, struct fs_call *call) {
-    struct ip_thing *thing = ip_thing_at(fd);
-    struct ip_socket *s = thing && ip_is(thing, IP_CONNECTION) ? ip_begin(fd, call) : NULL;
-    if (s) fs_option_set(ip_conn(s), FS_FLAGS_LEVEL, 0, 0);
+    struct ip_socket *s = ip_socket_at(fd);
+    if (!s || !ip_is(&s->thing, IP_CONNECTION) || !ip_hold(s, call)) return NULL; /* (it is no operation on the stream) */
+    fs_option_set(ip_conn(s), FS_FLAGS_LEVEL, 0, 0);
     return s;
 }
 

@@ -84,7 +84,8 @@ static int have_turn(const struct sockaddr_un *address) {
     char path[sizeof address->sun_path];
     struct timespec nap = {0, TURN_NS};
     memcpy(path, address->sun_path, sizeof path);
-    path[FS_MAX(strnlen(path, sizeof path), (size_t)FILE_NAME + 1) - FILE_NAME - 1] = 0;
+    const char *end = memchr(path, 0, sizeof path);
+    path[FS_MAX(end ? (size_t)(end - path) : sizeof path, (size_t)FILE_NAME + 1) - FILE_NAME - 1] = 0;
     int fd = fs_system.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int tries = 0; fd >= 0 && fs_system.flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
         if (tries < TURNS) {

@@ -346,7 +346,7 @@ static void check_all_are_made(void) {
         CALL_sysconf,                           /* when a process begins */
         CALL_madvise, CALL_munmap, CALL_mprotect, CALL_munlock, /* of a region that the core has made */
         CALL_mincore,                           /* beyond the memory cap */
-        CALL_chmod, CALL_unlink, CALL_getdents64, CALL_getrandom, /* in the folder for other network namespaces */
+        CALL_chmod, CALL_unlink, CALL_flock, CALL_getdents64, CALL_getrandom, /* in the folder for other network namespaces */
         CALL_fstatfs, CALL_statx,               /* of one that came, and of an eventfd that did */
         CALL_sched_getaffinity, CALL_nanosleep, /* before polling, and instead of it: by chance */
     };
