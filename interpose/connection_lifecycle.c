@@ -58,19 +58,6 @@ void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_
 
 #define NEVER (INT64_MAX / 4)
 
-/* Pairs of late that have carried little on the ring: a fork by which the program starts other programs gives them an end as a standard
- * stream. To share a pair costs some hundred microseconds, so the next ones stay with the kernel. With the lock. */
-static int shared_in_vain;
-enum { IN_VAIN_MOST = 2, CARRIED_LEAST = 16 /* messages */ };
-
-static void note_shared(struct ip_socket *s) {
-    struct fs_counters sum;
-    fs_sum_counters(ip_conn(s), &sum);
-    uint64_t carried = sum.messages_sent + sum.messages_received;
-    if (carried >= CARRIED_LEAST) shared_in_vain = 0;
-    else if (carried || fs_is(ip_conn(s), FS_IS_OUT)) shared_in_vain = IP_MIN(shared_in_vain + 1, IN_VAIN_MOST); /* (else it is the other process's) */
-}
-
 static void begin_end(struct ip_socket *s, int fd, struct ip_socket *other) {
     ip_store_relaxed(&s->pair, other);
     ip_store_relaxed(&s->under_way, 1); /* (it counts as a connection once bytes have gone through) */
@@ -127,17 +114,12 @@ void ip_share_pair(struct ip_socket *s) {
     struct fs_call calls[2];
     int ready = 0, held = 0;
     if (!ends[1]) return;
-    if (shared_in_vain == IN_VAIN_MOST) {
-        forget_end(ends[0]), forget_end(ends[1]);
-        return;
-    }
     for (int i = 0; i < 2; i++) ready += is_ready_to_share(ends[i]);
     while (held < 2 && ready == 2 && ip_may_use_libc() && ip_hold(ends[held], &calls[held])) held++;
     if (held == 2) fs_join_pair(ip_conn(ends[0]), ip_conn(ends[1]));
     for (int i = 1; i >= 0; i--) { /* (calls end in the order that is opposite to that of their beginnings) */
         fs_stay_on_tcp(ip_conn(ends[i]), FS_REASON_FORKED, 0);
         ip_settle(ends[i]);
-        ends[i]->was_shared = fs_is(ip_conn(ends[i]), FS_IS_ATTACHED);
         if (i < held) ip_report_path(ends[i]);
         if (i < held) ip_end(ends[i], &calls[i]);
     }
@@ -187,7 +169,6 @@ static void lose_number(struct ip_socket *s, int fd, int is_closed) {
         fs_conn_identify(ip_conn(s));
         if (ip_numbers_of(&s->thing, &other, 1)) fs_set_fd(ip_conn(s), other);
     } else {
-        if (s->was_shared) note_shared(s);
         if (is_closed) fs_set_fd(ip_conn(s), fd = -1); /* what has the number now is not the connection's */
         if (!fs_call_enter(ip_conn(s), &call)) return;
         if (fs_close_last_fd(ip_conn(s), fd)) {

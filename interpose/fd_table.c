@@ -134,7 +134,7 @@ struct ip_socket *ip_new_socket(void) {
     ip_store_relaxed(&s->nonblocking, 0);
     ip_store_relaxed(&s->tells_left, IP_LEFT_NOT_ASKED);
     fs_conn_init(ip_conn(s));
-    s->was_shared = s->opened = s->driven = s->waited_past = s->owes_error = s->shut = 0;
+    s->opened = s->driven = s->waited_past = s->owes_error = s->shut = 0;
     s->registered.in = NULL;
     ip_store_relaxed(&s->pair, NULL);
     return s;

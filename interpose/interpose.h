@@ -75,7 +75,6 @@ struct ip_socket {
     struct ip_registration registered;
     int owes_error;        /* the next call is told of an error that the core keeps. With the lock */
     int is_unix;           /* a stream socket of AF_UNIX */
-    int was_shared;        /* an end of a pair that a fork has shared */
     ip_atomic_ptr(struct ip_socket) pair; /* the other end of its socketpair, until a fork; NULL: none. With the lock; relaxed */
     int driven;            /* the transport of an event loop has taken it over (loop_driven.c), */
     int waited_past;       /* and an epoll instance that is none of ours has it */
