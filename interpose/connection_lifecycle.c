@@ -93,7 +93,7 @@ static void forget_end(struct ip_socket *s) {
 }
 
 void ip_forget_pair(struct ip_socket *s) {
-    if (!ip_is_own_process()) return;
+    if (ip_likely(!ip_load_relaxed(&s->pair)) || !ip_is_own_process()) return;
     ip_lock();
     struct ip_socket *other = part_pair(s);
     if (other) forget_end(s), forget_end(other);

@@ -276,8 +276,8 @@ int fcntl(int fd, int what, ...) {
     ip_end_change(changed, &call);
     if (ip_unlikely(got < 0) && ip_give_back()) got = real.fcntl(fd, what, argument);
     if (got < 0) return got;
-    if (s && what == F_SETFL && flags & O_NONBLOCK && ip_load_relaxed(&s->pair)) ip_forget_pair(s);
     if (s && what == F_SETFL) ip_note_nonblocking(s, (flags & O_NONBLOCK) != 0);
+    if (s && what == F_SETFL && flags & O_NONBLOCK) ip_forget_pair(s);
     if (copies) {
         got = ip_new_number(ip_lowest(got, (int)flags, since));
         ip_also_means(fd, got);

@@ -127,8 +127,8 @@ int ioctl(int fd, fs_ioctl_request what, ...) {
     struct ip_socket *changed = what == FIONBIO ? ip_begin_change(fd, &call) : NULL;
     int got = real.ioctl(fd, what, argument);
     ip_end_change(changed, &call);
-    if (s && what == FIONBIO && got >= 0 && *(int *)argument && ip_load_relaxed(&s->pair)) ip_forget_pair(s);
     if (s && what == FIONBIO && got >= 0) ip_note_nonblocking(s, *(int *)argument != 0);
+    if (s && what == FIONBIO && got >= 0 && *(int *)argument) ip_forget_pair(s);
     return got;
 }
 
