@@ -53,12 +53,18 @@ ECHO = "echo of 64 B"
 READINGS = {PINGPONG: HALF_ROUND_TRIP, STREAM: BANDWIDTH, ECHO: REQUESTS}
 
 
+def ask_for(package: str) -> None:
+    """Raises `RunFailed` for a package that is named and is not here."""
+    if package and find_spec(package) is None:
+        too_old = package == "zuvloop" and sys.version_info < (3, 14)
+        raise RunFailed("needs CPython 3.14" if too_old else "not installed")
+
+
 def way(setup: Setup, loop: str = "", needs: str = "") -> Start:
     """Both ends start so; `loop` is who makes the connection, if not the sockets of the process."""
 
     def start(stack: Any, plan: Plan) -> Take:
-        if needs and find_spec(needs) is None:
-            raise RunFailed("not installed")
+        ask_for(needs)
 
         def order_of(x: str) -> dict[str, Any]:
             order = {**ORDERS[x], "what": ORDERS[x]["loop"]}
@@ -73,8 +79,7 @@ def echo(eventloop: str, setup: Setup, needs: str = "") -> Start:
     order = {"loop": "aio", "api": "protocol", "size": 64, "connections": 1, "eventloop": eventloop}
 
     def start(stack: Any, plan: Plan) -> Take:
-        if needs and find_spec(needs) is None:
-            raise RunFailed("not installed")
+        ask_for(needs)
         return starter((setup, setup), lambda _: timed(order, plan.seconds))(stack, plan)
 
     return start
