@@ -189,7 +189,7 @@ cdef extern from "control/link.h" nogil:
     bint fs_links_clear()
 
 
-cdef extern from "rendezvous/eligibility.h" nogil:
+cdef extern from "rendezvous/local_address.h" nogil:
     bint fs_is_local_address(const unsigned char *address)
 
 
