@@ -22,7 +22,7 @@ extern int fs_copies_in_vectors;
 
 /* The parts of CPUID that this choice needs. */
 struct fs_cpu_info {
-    char vendor[12];
+    char vendor[13];    /* ends with a zero */
     uint32_t signature; /* stepping, model, family */
     int rep_movsb;      /* "erms": the instruction is said to be fast, so a C library uses it */
     int vectors;        /* 32-byte vectors, and the system saves them */
