@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import pytest
 
 if TYPE_CHECKING:
     from harness.hostile_peer import Peer
+    from harness.hosts import Container
 
 pytest.register_assert_rewrite(
     "harness.pairs", "harness.processes", "conformance.aio.kit", "conformance.blocking.processes"
@@ -148,6 +150,23 @@ def healthy() -> Iterator[Pair]:
             sender.sendall(b"healthy")
             assert receiver.recv(7) == b"healthy"
         pair.check_path()
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[list["Container"]]:
+    """Three containers on a bridge."""
+    from harness.hosts import containers
+
+    with containers(3) as made:
+        yield made
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """For `rendezvous_dir`. (The name of a socket has to fit behind its path.)"""
+    with tempfile.TemporaryDirectory(prefix="fs-", ignore_cleanup_errors=True) as made:
+        Path(made).chmod(0o755)  # (in containers other users look there)
+        yield Path(made)
 
 
 @pytest.fixture(scope="session")
