@@ -1,11 +1,13 @@
 """What many tests start from: connected pairs of sockets, and a certificate."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +15,14 @@ import pytest
 
 if TYPE_CHECKING:
     from harness.hostile_peer import Peer
+    from harness.hosts import Container
 
 pytest.register_assert_rewrite(
     "harness.pairs", "harness.processes", "conformance.aio.kit", "conformance.blocking.processes"
 )
 
 from harness.pairs import KINDS, Pair, deadline, make_pair, until  # noqa: E402 - after its registration
+from harness.processes import MadeOnce  # noqa: E402 - after its registration
 from harness.scale import PATHS  # noqa: E402 - after its registration
 from tiers import SECOND_TIER  # noqa: E402
 
@@ -146,6 +150,44 @@ def healthy() -> Iterator[Pair]:
             sender.sendall(b"healthy")
             assert receiver.recv(7) == b"healthy"
         pair.check_path()
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[list["Container"]]:
+    """Three containers on a bridge."""
+    from harness.hosts import containers
+
+    with containers(3) as made:
+        yield made
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """For `rendezvous_dir`. (The name of a socket has to fit behind its path.)"""
+    with tempfile.TemporaryDirectory(prefix="fs-", ignore_cleanup_errors=True) as made:
+        Path(made).chmod(0o755)  # (in containers other users look there)
+        yield Path(made)
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """Gives a folder of this name, which the first of the processes that share the tests makes, while the others
+    wait for it."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = base / "once" / name, base / "once" / f"{name}.done"
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -16,13 +16,14 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.pairs import SECONDS, bind_beside, until
 
 ROOT = Path(__file__).parents[2]
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]  # the fixture made_once
 PLAIN, FASTSOCK, NATIVE = "plain", "fastsock", "native"
 WAYS = [(PLAIN, PLAIN), (FASTSOCK, FASTSOCK), (FASTSOCK, PLAIN), (PLAIN, FASTSOCK)]
 """How a server and its client are started; the first is what the others have to equal."""

@@ -1,11 +1,10 @@
 """A process in a third network namespace that sees the folder of `rendezvous_dir`, as the same user: it may take every
 name there. It gets no descriptor, and the two that it stands between stay on kernel TCP."""
 
-import tempfile
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from harness.hosts import Container, containers
+from harness.hosts import Container
 from harness.processes import Program
 
 THIEF = """
@@ -114,12 +113,6 @@ conn.close()
 """
 
 
-@pytest.fixture(scope="module")
-def three() -> Iterator[list[Container]]:
-    with containers(3) as made:
-        yield made
-
-
 @pytest.mark.parametrize(
     ("what", "port", "client_stays"),
     [
@@ -129,43 +122,41 @@ def three() -> Iterator[list[Container]]:
         ("hello", 0, "peer not found in the rendezvous folder"),
     ],
 )
-def test_a_third_namespace_gets_nothing(three: list[Container], what: str, port: int, client_stays: str) -> None:
-    with tempfile.TemporaryDirectory(prefix="fs-") as folder:
-        setting = {"FASTSOCK_RENDEZVOUS_DIR": folder, "FASTSOCK__PATIENCE_MS": "1500"}
-        address = three[0].address
-        with (
-            Program(THIEF, folder, what, port, prelude="", within=three[2].within) as thief,
-            Program(SERVER, address, prelude="", within=three[0].within, **setting) as server,
-        ):
-            assert server.line() == "listens"
-            later = {**setting, "FASTSOCK_MOVE_AFTER": "3"}
-            with Program(CLIENT, address, prelude="", within=three[1].within, **later) as client:
-                assert client.line() == "begins"
-                assert thief.line() == "has the name"
-                client.tell()
-                assert thief.line() == "messages 1 descriptors 0 answers 0"
-                assert client.line() == client_stays
-                assert server.line() in ("looking for the peer", "peer's address not proven", client_stays)
+def test_a_third_namespace_gets_nothing(
+    three: list[Container], folder: Path, what: str, port: int, client_stays: str
+) -> None:
+    setting = {"FASTSOCK_RENDEZVOUS_DIR": str(folder), "FASTSOCK__PATIENCE_MS": "1500"}
+    address = three[0].address
+    with (
+        Program(THIEF, folder, what, port, prelude="", within=three[2].within) as thief,
+        Program(SERVER, address, prelude="", within=three[0].within, **setting) as server,
+    ):
+        assert server.line() == "listens"
+        later = {**setting, "FASTSOCK_MOVE_AFTER": "3"}
+        with Program(CLIENT, address, prelude="", within=three[1].within, **later) as client:
+            assert client.line() == "begins"
+            assert thief.line() == "has the name"
+            client.tell()
+            assert thief.line() == "messages 1 descriptors 0 answers 0"
+            assert client.line() == client_stays
+            assert server.line() in ("looking for the peer", "peer's address not proven", client_stays)
 
 
-def test_the_thief_would_get_what_it_asks_for(three: list[Container]) -> None:
+def test_the_thief_would_get_what_it_asks_for(three: list[Container], folder: Path) -> None:
     """In the server's own namespace it is the peer's neighbour, and what is proven is the namespace: `trust` has to
     keep it out there. So the test above would see a descriptor."""
-    with tempfile.TemporaryDirectory(prefix="fs-") as folder:
-        setting = {"FASTSOCK_RENDEZVOUS_DIR": folder}
-        address = three[0].address
-        with (
-            Program(NEIGHBOUR, folder, address, prelude="", within=three[0].within) as neighbour,
-            Program(SERVER, address, prelude="", within=three[0].within, **setting) as server,
-        ):
-            assert server.line() == "listens"
-            with Program(
-                CLIENT, address, prelude="", within=three[1].within, FASTSOCK_MOVE_AFTER="3", **setting
-            ) as client:
-                assert client.line() == "begins"
-                assert neighbour.line() == "has the name"
-                client.tell()
-                assert neighbour.line() == "hello with 3 descriptors"
+    setting = {"FASTSOCK_RENDEZVOUS_DIR": str(folder)}
+    address = three[0].address
+    with (
+        Program(NEIGHBOUR, folder, address, prelude="", within=three[0].within) as neighbour,
+        Program(SERVER, address, prelude="", within=three[0].within, **setting) as server,
+    ):
+        assert server.line() == "listens"
+        with Program(CLIENT, address, prelude="", within=three[1].within, FASTSOCK_MOVE_AFTER="3", **setting) as client:
+            assert client.line() == "begins"
+            assert neighbour.line() == "has the name"
+            client.tell()
+            assert neighbour.line() == "hello with 3 descriptors"
 
 
 NEIGHBOUR = (

@@ -30,6 +30,7 @@ from harness.hostile_peer import (
     violations,
 )
 from harness.pairs import KernelSocket, Task, deadline, listening, make_pair, read_exactly, until
+from harness.processes import MadeOnce
 
 import fastsock
 from fastsock import path_events
@@ -171,10 +172,11 @@ def compile_as(version: int, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def programs(made_once: MadeOnce) -> dict[str, Path]:
+    versions = {"ours": VERSION, "newer": VERSION + 97}
     return {
-        "ours": compile_as(VERSION, tmp_path_factory.mktemp("ours")),
-        "newer": compile_as(VERSION + 97, tmp_path_factory.mktemp("newer")),
+        name: made_once(f"version-{name}", lambda folder, version=version: compile_as(version, folder)) / "versions"
+        for name, version in versions.items()
     }
 
 

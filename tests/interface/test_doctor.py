@@ -41,10 +41,11 @@ ECHO = """
     def move(port):
         import time, fastsock
 
-        ends = time.monotonic() + 20
+        ends, moved = time.monotonic() + 20, False
         with socket.create_connection(("127.0.0.1", port)) as sock:
-            while fastsock.path_of(sock).reason != "both directions" and time.monotonic() < ends:
-                sock.sendall(b"x")
+            while not moved and time.monotonic() < ends:
+                moved = fastsock.path_of(sock).reason == "both directions"
+                sock.sendall(b"x")  # (once more: the other end may not have seen that this one sends on the ring)
                 sock.recv(1)
 
     listener = socket.socket()

@@ -118,10 +118,27 @@ static void one(int by_child, int data_first) {
     close(epoll), close(member);
 }
 
+/* Nearly all of the time is spent in waits for nothing: a process for each row of the table, and all wait at once. */
 void shared_instances(int a, int b) {
-    for (how = 0; how < (int)(sizeof CHANGED / sizeof *CHANGED); how++)
+    enum { ROWS = sizeof CHANGED / sizeof *CHANGED };
+    FILE *told[ROWS];
+    for (how = 0; how < ROWS; how++) {
+        fflush(stdout);
+        if (!(told[how] = tmpfile())) abort();
+        if (fork()) continue;
+        alarm(50);
+        dup2(fileno(told[how]), STDOUT_FILENO);
         for (int by_child = 0; by_child < 2; by_child++)
             for (int data_first = 0; data_first < 2; data_first++) one(by_child, data_first);
+        fflush(stdout);
+        _exit(0);
+    }
+    for (how = 0; how < ROWS; how++) wait(NULL);
+    for (how = 0; how < ROWS; how++) {
+        rewind(told[how]);
+        for (int c; (c = getc(told[how])) != EOF;) putchar(c);
+        fclose(told[how]);
+    }
     SAY(write(a, "x", 1));
     SAY(read(b, &(char[1]){0}, 1));
 }
@@ -154,7 +171,7 @@ void shared_single_events(int a, int b) {
         if (writer == 0) {
             for (int i = 0; i < MANY; i++)
                 if (write(from[i], "x", 1) != 1) abort();
-            nap(300);
+            nap(100);
             all->over = 1;
             _exit(0);
         }

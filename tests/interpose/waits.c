@@ -151,6 +151,7 @@ static void *asks(void *number) {
         pthread_t other;
         int a, b;
         connect_pair(&a, &b);
+        for (int i = 0; i < 2; i++) setsockopt(i ? a : b, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)); /* (else the kernel takes its time) */
         pthread_create(&other, NULL, echoes, (void *)(long)b);
         for (int i = 0; i < 80; i++) {
             size_t length = 1 + (size_t)rand_r(&seed) % sizeof out;
@@ -331,7 +332,7 @@ void forked_alone(int a, int b) {
         }
         close(y);
         for (int i = 0; i < 20; i++) {
-            nap(i ? 5 : 100);
+            nap(i ? 1 : 60);
             if (write(x, "x", 1) != 1 || read(x, &byte, 1) != 1) abort();
         }
         waitpid(child, &status, 0);

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +31,7 @@ ECHO = """
         """
 ASKS = """
         ON_THE_WAY = ("looking for the peer", "too few operations", "sending", "receiving",
-                      "returned to kernel TCP, or nothing sent yet")
+                      "returned to the kernel, or nothing sent yet")
         def asks():
             conn = socket.create_connection((SERVER, 7000), SECONDS)
             def decided():
@@ -60,11 +59,9 @@ def spaces(made: Images) -> Iterator[list[Container]]:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="fs-", ignore_cleanup_errors=True) as folder:
-        Path(folder).chmod(0o755)
-        (Path(folder) / "meet").mkdir()
-        yield Path(folder) / "meet"
+def folder(folder: Path) -> Path:
+    (folder / "meet").mkdir()
+    return folder / "meet"
 
 
 class Two:

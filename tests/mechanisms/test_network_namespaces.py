@@ -4,12 +4,10 @@ parameter, plain TCP is what the ring has to equal."""
 import os
 import signal
 import stat
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.hosts import Container, containers
+from harness.hosts import Container
 from harness.pairs import eventually
 from harness.processes import FASTSOCK, Program, command, ended
 
@@ -32,19 +30,6 @@ def connected():
     return made
 """
 """What both programs begin with: their addresses, and a connection that has moved if it is to."""
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[list[Container]]:
-    with containers(3) as made:
-        yield made
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """(The name of a socket has to fit behind its path.)"""
-    with tempfile.TemporaryDirectory(prefix="fs-") as made:
-        yield Path(made)
 
 
 kinds = pytest.mark.parametrize("kind", ["kernel", "ring"])

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.hosts import Container, containers
+from harness.hosts import Container
 from harness.pairs import eventually
 from harness.processes import Program
 
@@ -25,19 +23,6 @@ def members(group, count):
         assert time.monotonic() < until, group.info()
         time.sleep(0.001)
 """
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[list[Container]]:
-    with containers(3) as made:
-        yield made
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """(The name of a socket has to fit behind its path.)"""
-    with tempfile.TemporaryDirectory(prefix="fs-") as made:
-        yield Path(made)
 
 
 def program(text: str, where: Container, name: str, folder: Path | None) -> Program:

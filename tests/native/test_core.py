@@ -2,7 +2,6 @@
 
 import ast
 import errno
-import fcntl
 import os
 import platform
 import re
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from harness.processes import MadeOnce
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "core"
@@ -41,17 +41,11 @@ def ended_well(*words: object, given: str | None = None, **variables: str) -> st
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled by the first of the processes that share these tests, while the others wait for it."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    folder, built = folder / "core", folder / "core/libfastsock.a"
-    with open(folder.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not built.exists():
-            assert ended_well(CORE / "compile", folder, "-O1", "-U_FORTIFY_SOURCE", "-Werror", FASTSOCK_DEBUG="1") == ""
-    return built
+def library(made_once: MadeOnce) -> Path:
+    def make(folder: Path) -> None:
+        assert ended_well(CORE / "compile", folder, "-O1", "-U_FORTIFY_SOURCE", "-Werror", FASTSOCK_DEBUG="1") == ""
+
+    return made_once("core", make) / "libfastsock.a"
 
 
 def build(name: str, library: Path, folder: Path, *flags: str) -> Path:

@@ -26,7 +26,7 @@ static __thread enum role role;
 static struct fs_system real;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct end ends[2];
-static fs_word32 next_role;                  /* of threads that are made from here on */
+static void *(*control_thread)(void *);      /* what the first thread does; any other thread that does something else is a reaper */
 static fs_word32 no_threads;                 /* the system makes none */
 static fs_word32 holds, held_call, stands;   /* such a call of this role's threads stands still; one does now */
 static fs_word32 stood;                      /* how many have */
@@ -78,7 +78,8 @@ static void *run_in_role(void *given) {
 static int create_in_role(pthread_t *thread, const pthread_attr_t *how, void *(*body)(void *), void *argument) {
     if (fs_load_sc(&no_threads)) return EAGAIN;
     struct start *start = malloc(sizeof *start);
-    *start = (struct start){body, argument, (enum role)fs_load_sc(&next_role)};
+    if (!control_thread) control_thread = body;
+    *start = (struct start){body, argument, body == control_thread ? CONTROL_THREAD : REAPER};
     int failed = real.pthread_create(thread, how, run_in_role, start);
     if (failed) free(start);
     return failed;
@@ -175,6 +176,13 @@ static void withdraw(uint64_t handle) {
     leave_front();
 }
 
+/* A name that no other run of this program has. */
+static const char *own_name(const char *of) {
+    static char name[64];
+    snprintf(name, sizeof name, "fastsock/test/%d/%s", getpid(), of);
+    return name;
+}
+
 /* Somebody at a name. */
 static int visit(const char *name) {
     struct sockaddr_un address;
@@ -211,8 +219,8 @@ static void fork_and_publish(int fd) {
         fs_cache_clear();
         end_at_once(0);
 #endif
-        uint64_t handle = publish("fastsock/test/child", fd);
-        int visitor = visit("fastsock/test/child");
+        uint64_t handle = publish(own_name("child"), fd);
+        int visitor = visit(own_name("child"));
         check(send(visitor, "?", 1, 0) == 1 && is_sent_away(visitor, 'v'), "the child's visitor is not answered");
         withdraw(handle);
         end_at_once(0);
@@ -226,9 +234,9 @@ static void fork_and_publish(int fd) {
 static void hold_with_visitor(void) {
     int fds[2], visitor;
     connect_pair(fds);
-    uint64_t handle = publish("fastsock/test/a", fds[1]);
+    uint64_t handle = publish(own_name("a"), fds[1]);
     hold(CONTROL_THREAD, RECVMSG);
-    visitor = visit("fastsock/test/a");
+    visitor = visit(own_name("a"));
     check(send(visitor, "?", 1, 0) == 1, "send: %m");
     until(fs_load_sc(&stands), "the thread does not come to the visitor");
     fork_and_publish(fds[1]);
@@ -250,8 +258,8 @@ static void hold_with_visitor(void) {
     until(start_thread() == 0, "no thread is started again");
     withdraw(handle);
     close(visitor);
-    handle = publish("fastsock/test/a", fds[1]);
-    visitor = visit("fastsock/test/a");
+    handle = publish(own_name("a"), fds[1]);
+    visitor = visit(own_name("a"));
     check(send(visitor, "?", 1, 0) == 1 && is_sent_away(visitor, 'v'), "the next thread answers nobody");
     withdraw(handle);
     close(visitor);
@@ -401,7 +409,6 @@ static void offer_file(void) {
  * one of them may close a connection. */
 static void fork_beside_reaper(void) {
     int status, pipes[FS_REAPER_ROOM][2];
-    fs_store_sc(&next_role, REAPER);
     hold(REAPER, CLOSE);
     for (int i = 0; i < FS_REAPER_ROOM; i++) {
         check(pipe2(pipes[i], O_CLOEXEC) == 0, "pipe: %m");
@@ -423,7 +430,6 @@ static void fork_beside_reaper(void) {
     release();
     until(fs_reaper_has_room(), "nothing can be dropped");
     for (int i = 0; i < FS_REAPER_ROOM; i++) close(pipes[i][1]);
-    fs_store_sc(&next_role, CONTROL_THREAD);
     until(start_thread() == 0, "no thread is started again");
 }
 
@@ -438,7 +444,7 @@ static int more_can_be_dropped(void) {
 static void flood(int none_can_be_made) {
     int fds[2], visitors[64], count = 0;
     struct sockaddr_un address;
-    const char *name = "fastsock/test/flood";
+    const char *name = own_name("flood");
     socklen_t size = fs_name_address(&address, name, strlen(name));
     connect_pair(fds);
     int before = open_descriptors();
@@ -451,7 +457,6 @@ static void flood(int none_can_be_made) {
     int published = open_descriptors();
     fs_store_sc(&soonest, UINT32_MAX);
     fs_store_sc(&seen_user, STRANGER);
-    fs_store_sc(&next_role, REAPER);
     if (none_can_be_made) fs_store_sc(&no_threads, 1);
     else hold(REAPER, CLOSE);
     /* (The control thread may be slow to take them.) */
@@ -482,7 +487,6 @@ static void flood(int none_can_be_made) {
     until(open_descriptors() == before, "%d descriptors are left", open_descriptors() - before);
     until(fs_reaper_has_room(), "nothing can be dropped");
     fs_store_sc(&seen_user, 0);
-    fs_store_sc(&next_role, CONTROL_THREAD);
     close(fds[0]);
     close(fds[1]);
 }
@@ -502,14 +506,12 @@ static void drop_late(void) {
     struct msghdr message = {.msg_name = &address, .msg_namelen = size, .msg_control = came.space, .msg_controllen = sizeof came};
     memcpy(CMSG_DATA(&came.aligned), &stranger, sizeof stranger);
     fs_store_sc(&seen_user, STRANGER);
-    fs_store_sc(&next_role, REAPER);
     hold(REAPER, START);
     check(stranger >= 0 && sendmsg(stranger, &message, 0) == 0, "sending: %m");
     close(stranger);
     until(fs_load_sc(&stands), "nobody drops it");
     uint32_t told = fs_load_sc(&pair->ends[1].c.watch.told);
     ask(pair);
-    fs_store_sc(&next_role, CONTROL_THREAD);
     enter_front();
     fs_control_thread_stop();
     fs_control_thread_after_fork();
@@ -527,7 +529,7 @@ static void drop_late(void) {
 
 /* Another user holds the name. The seeker's call closes nothing that may have something in it. */
 static void seek_at_stranger(int old) {
-    const char *name = "fastsock/test/held";
+    const char *name = own_name("held");
     struct fs_path path = {0};
     struct fs_step_result step;
     struct fs_call call;
@@ -538,7 +540,6 @@ static void seek_at_stranger(int old) {
     connect_pair(fds);
     fs_store_sc(&seen_user, STRANGER);
     fs_store_sc(&old_kernel, (uint32_t)old);
-    fs_store_sc(&next_role, REAPER);
     fs_store_sc(&control, 0);
     fs_store_sc(&control_closed_by, 0);
     ends[0] = (struct end){.lock = &lock};
@@ -561,7 +562,6 @@ static void seek_at_stranger(int old) {
     check(fs_load_sc(&control_closed_by) == 1 + (uint32_t)(refuses ? PROGRAM : REAPER), "closed by %u", fs_load_sc(&control_closed_by));
     fs_store_sc(&seen_user, 0);
     fs_store_sc(&old_kernel, 0);
-    fs_store_sc(&next_role, CONTROL_THREAD);
     close_end(&ends[0], 1);
     close(fds[1]);
     close(holder);
@@ -588,7 +588,6 @@ int main(int count, char **arguments) {
     fs_system.getsockopt = told_getsockopt;
     fs_system.epoll_pwait2 = noted_wait;
     fs_system.connect = noted_connect;
-    fs_store_sc(&next_role, CONTROL_THREAD);
     become_front_end();
     fs_set_upgrade_config(&config);
     while (next_round(&rounds, &random)) {

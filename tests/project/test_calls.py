@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness.graphs import circles
+from harness.processes import MadeOnce, ended
 
 from project.test_structure import CORE, ROOMS
 
@@ -78,13 +79,11 @@ def calls_among(objects: Path) -> Calls:
 
 
 @pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> Calls:
-    folder = tmp_path_factory.mktemp("calls")
-    built = subprocess.run(
-        [ROOT / "interpose/compile", folder, "-O0", "-g0"], capture_output=True, text=True, check=True
-    )
-    assert built.stderr == ""
-    return calls_among(folder / "objects")
+def calls(made_once: MadeOnce) -> Calls:
+    def make(folder: Path) -> None:
+        assert ended([ROOT / "interpose/compile", folder, "-O0", "-g0"]).stderr == ""
+
+    return calls_among(made_once("calls", make) / "objects")
 
 
 def of_the_core(calls: Calls) -> Calls:

@@ -1,8 +1,6 @@
 """The documentation site builds without a warning, and its links lead somewhere."""
 
-import fcntl
 import importlib.util
-import os
 import re
 import sys
 from html.parser import HTMLParser
@@ -26,19 +24,13 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(\s*([^)\s]+)\s*\)")
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory):
-    """Built by the first of the processes that share these tests, while the others wait for it."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    made, built = folder / "site", folder / "site.built"
-    with open(folder / "site.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not built.exists():
-            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", made]
-            ended(command, NO_MKDOCS_2_WARNING="1")
-            built.touch()
-    return made
+def site(made_once):
+    return made_once(
+        "site",
+        lambda folder: ended(
+            [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder], NO_MKDOCS_2_WARNING="1"
+        ),
+    )
 
 
 def test_the_site_builds_without_a_warning(site):
