@@ -3,6 +3,7 @@
  * Responsible for: what the core and the pollers are told, in which order. Never: the program's calls. */
 #include "interpose.h"
 #include "own_numbers.h"
+#include "pairs.h"
 #include "report.h"
 
 /* ---- what is known of services ------------------------------------------------------------------------------------ */
@@ -54,77 +55,6 @@ void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_
     }
 }
 
-/* ---- pairs -------------------------------------------------------------------------------------------------------- */
-
-#define NEVER (INT64_MAX / 4)
-
-static void begin_end(struct ip_socket *s, int fd, struct ip_socket *other) {
-    ip_store_relaxed(&s->pair, other);
-    ip_store_relaxed(&s->under_way, 1); /* (it counts as a connection once bytes have gone through) */
-    fs_early_begin(ip_conn(s), fd);
-    fs_path_begin(ip_conn(s), NEVER, NULL, 1);
-    ip_store_relaxed(&s->thing.kind, IP_EARLY);
-}
-
-void ip_begin_pair(struct ip_socket *one, int fd, struct ip_socket *other, int other_fd) {
-    if (fd <= 2 || other_fd <= 2) return; /* (the standard streams: ip_connected) */
-    begin_end(one, fd, other);
-    begin_end(other, other_fd, one);
-}
-
-/* Returns the other end; they are no pair any more. */
-static struct ip_socket *part_pair(struct ip_socket *s) {
-    struct ip_socket *other = ip_load_relaxed(&s->pair);
-    if (other) ip_store_relaxed(&other->pair, NULL);
-    ip_store_relaxed(&s->pair, NULL);
-    return other;
-}
-
-static void forget_end(struct ip_socket *s) {
-    if (s->opened) { /* it has two numbers, or has sent much */
-        fs_stay_on_tcp(ip_conn(s), FS_REASON_FEW, 0);
-        ip_settle(s);
-        return;
-    }
-    int fd = fs_fd(ip_conn(s));
-    fs_early_end(ip_conn(s));
-    ip_set_number(fd, NULL);
-    ip_free_socket(s);
-}
-
-void ip_forget_pair(struct ip_socket *s) {
-    if (ip_likely(!ip_load_relaxed(&s->pair)) || !ip_is_own_process()) return;
-    ip_lock();
-    struct ip_socket *other = part_pair(s);
-    if (other) forget_end(s), forget_end(other);
-    ip_unlock();
-}
-
-static int is_ready_to_share(struct ip_socket *s) {
-    ip_store_relaxed(&s->under_way, 0);
-    ip_open(s);
-    if (!s->opened) return 0;
-    fs_path_connected(ip_conn(s));
-    /* SYNC: early - pairs with ip_begin_early, as in ip_take_step. */
-    return fs_path_is_undecided(ip_conn(s)) && !ip_load_sc(&s->inside);
-}
-
-void ip_share_pair(struct ip_socket *s) {
-    struct ip_socket *ends[2] = {s, part_pair(s)};
-    struct fs_call calls[2];
-    int ready = 0, held = 0;
-    if (!ends[1]) return;
-    for (int i = 0; i < 2; i++) ready += is_ready_to_share(ends[i]);
-    while (held < 2 && ready == 2 && ip_may_use_libc() && ip_hold(ends[held], &calls[held])) held++;
-    if (held == 2) fs_join_pair(ip_conn(ends[0]), ip_conn(ends[1]));
-    for (int i = 1; i >= 0; i--) { /* (calls end in the order that is opposite to that of their beginnings) */
-        fs_stay_on_tcp(ip_conn(ends[i]), FS_REASON_FORKED, 0);
-        ip_settle(ends[i]);
-        if (i < held) ip_report_path(ends[i]);
-        if (i < held) ip_end(ends[i], &calls[i]);
-    }
-}
-
 /* ---- want of descriptors -------------------------------------------------------------------------------------------- */
 
 static void stop_searching(struct ip_socket *s, void *gave) {
@@ -151,7 +81,7 @@ int ip_give_back(void) {
 static void lose_number(struct ip_socket *s, int fd, int is_closed) {
     struct fs_call call;
     int last = s->thing.numbers == 1, other;
-    if (last) part_pair(s);
+    if (last) ip_end_of_pair(s);
     if (ip_is(&s->thing, IP_EARLY)) {
         if (!ip_load_relaxed(&s->under_way)) fs_path_connected(ip_conn(s));
         fs_early_end(ip_conn(s));

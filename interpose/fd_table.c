@@ -137,6 +137,7 @@ struct ip_socket *ip_new_socket(void) {
     s->opened = s->driven = s->waited_past = s->owes_error = s->shut = 0;
     s->registered.in = NULL;
     ip_store_relaxed(&s->pair, NULL);
+    s->shared_with = NULL;
     return s;
 }
 

@@ -76,6 +76,7 @@ struct ip_socket {
     int owes_error;        /* the next call is told of an error that the core keeps. With the lock */
     int is_unix;           /* a stream socket of AF_UNIX */
     ip_atomic_ptr(struct ip_socket) pair; /* the other end of its socketpair, until a fork; NULL: none. With the lock; relaxed */
+    struct ip_socket *shared_with; /* the other end of a pair that a fork has shared, or the end itself: the other is gone (pairs.c) */
     int driven;            /* the transport of an event loop has taken it over (loop_driven.c), */
     int waited_past;       /* and an epoll instance that is none of ours has it */
     struct ip_socket *next; /* that nobody has */
@@ -229,16 +230,6 @@ struct fs_poller *ip_poller_for(struct ip_epoll *e, int epoll, int *failed);
 /* Where the kernel has the registration of a socket as the program has made it, or NULL. With the lock. */
 struct ip_epoll *ip_where_registered(const struct ip_socket *s);
 
-/* Two sockets that the program has just made as a pair. Their calls are the kernel's until a fork. With the lock. */
-void ip_begin_pair(struct ip_socket *one, int fd, struct ip_socket *other, int other_fd);
-
-/* The program has made an end of a pair one that does not wait: an event loop's, which wakes itself by it. It is the kernel's from now on, and
- * costs what it costs without us. */
-void ip_forget_pair(struct ip_socket *s);
-
-/* A fork is about to share both ends of a pair: they are on the ring before, or stay with the kernel. With the lock. */
-void ip_share_pair(struct ip_socket *s);
-
 /* The registration that the kernel has is a member of the instance's poller from now on. 0, or -errno: it cannot be. With the lock. */
 int ip_register(struct ip_socket *s);
 
@@ -309,6 +300,7 @@ void ip_end_if_unneeded(void); /* the end of the front end, if it was asked for 
 struct ip_settings {
     int64_t move_after, meeting_ns;
     int unix_streams;
+    uint32_t version; /* another one each time they are given */
 };
 extern struct ip_settings ip_settings;
 

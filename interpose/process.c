@@ -3,6 +3,7 @@
  * Responsible for: that a connection is let go of once by each process that has it. Never: other numbers. */
 #include "interpose.h"
 #include "own_numbers.h"
+#include "pairs.h"
 #include "process.h"
 #include "report.h"
 
@@ -28,6 +29,7 @@ static void prepare(struct ip_socket *s, void *with) {
 
 void ip_prepare_fork(void) {
     uint32_t seen;
+    ip_judge_pairs();
     do { /* until no other thread has made a socket meanwhile */
         seen = ip_times_let_go;
         ip_each_socket(prepare, NULL);

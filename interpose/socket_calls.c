@@ -4,6 +4,7 @@
 #include "interpose.h"
 #include "kernel_numbers.h"
 #include "own_numbers.h"
+#include "pairs.h"
 #include "process.h"
 
 #include <limits.h>

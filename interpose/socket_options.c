@@ -3,6 +3,7 @@
  * Responsible for: that an option means on the ring what it means on kernel TCP. (The program reads it from the kernel.) Never: which
  * options keep a connection on kernel TCP from the start (core/transport/). */
 #include "interpose.h"
+#include "pairs.h"
 
 #include <linux/sockios.h>
 #include <netinet/in.h>

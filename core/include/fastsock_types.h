@@ -205,6 +205,7 @@ enum fs_conn_query {
     FS_IS_RECEIVING_RING, /* this side receives from the ring now. Attached */
     FS_IS_SENDING_RING,   /* this side sends into the ring now. Attached or not */
     FS_IS_OUT,            /* it has fallen back: somebody else reads and writes the descriptor */
+    FS_IS_BACK,           /* one direction at least is the kernel's again */
     FS_IS_SHARED,         /* another process holds it too */
 };
 
@@ -234,8 +235,8 @@ enum {
     FS_OUT = 32, /* another program reads and writes the descriptor: nothing more is written to the region */
 };
 
-/* Answers a query about an open connection. `what` is a constant, so that it costs a load. [any; with FS_IS_SHARED, _OUT and the rings
- * inside] */
+/* Answers a query about an open connection. `what` is a constant, so that it costs a load. [any; with FS_IS_SHARED, _OUT, _BACK and the
+ * rings inside] */
 static inline __attribute__((always_inline)) int fs_is(const struct fs_connection *c, enum fs_conn_query what) {
     const struct fs_conn_head *head = (const struct fs_conn_head *)(const void *)c;
     switch (what) {
@@ -251,6 +252,7 @@ static inline __attribute__((always_inline)) int fs_is(const struct fs_connectio
     uint32_t moved = __atomic_load_n(&own->moved, __ATOMIC_ACQUIRE);
     if (what == FS_IS_SENDING_RING) return (moved & (FS_SENDING_MOVED | FS_SENDING_BACK)) == FS_SENDING_MOVED;
     if (what == FS_IS_RECEIVING_RING) return (moved & (FS_RECEIVING_MOVED | FS_RECEIVING_BACK)) == FS_RECEIVING_MOVED;
+    if (what == FS_IS_BACK) return (moved & (FS_SENDING_BACK | FS_RECEIVING_BACK)) != 0;
     return (moved & FS_OUT) != 0;
 }
 
