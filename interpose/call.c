@@ -59,7 +59,7 @@ void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, stru
     int error = errno;
     *result = (struct fs_step_result){.what = FS_STEP_PENDING};
     if (!ip_may_use_libc()) return; /* (a later operation takes it) */
-    ip_look_again(); /* before it may move */
+    ip_above.look_again();
     ip_wrap_later_handlers();
     ip_lock();
     /* SYNC: early - pairs with ip_begin_early: no call is in the kernel that would not hear of what comes by the ring, or comes too late

@@ -44,8 +44,11 @@ static int fits(void) {
 #endif
 }
 
+static void end_if_unneeded(void);
+
 __attribute__((constructor)) static void start(void) {
     fs_set_lookup();
+    ip_above = (struct ip_above){ip_look_again, end_if_unneeded};
     if (!fits()) {
         fprintf(stderr, "fastsock: %s stays on kernel TCP: its C library is not glibc, for which this library is\n", program_invocation_name);
         return;
@@ -135,8 +138,8 @@ static void forget_records(void) {
     }
 }
 
-void ip_end_if_unneeded(void) {
-    if (ip_likely(ip_load_relaxed(&ip_activity) != IP_ENDING || !installed)) return;
+static void end_if_unneeded(void) {
+    if (!installed) return;
     int needed = ip_fork_is_under_way();
     ip_each_socket(look_at_socket, &needed);
     ip_each_epoll(look_at_epoll, &needed);

@@ -291,9 +291,7 @@ void ip_begin_readiness(struct fs_front_end *front);
 /* Puts the functions in place of the C library's: NULL, or why that is not possible. */
 const char *ip_put_in_place(void);
 void ip_take_out_of_place(void);
-void ip_look_again(void); /* at slots that threads were about to fill meanwhile. Without the lock */
-
-void ip_end_if_unneeded(void); /* the end of the front end, if it was asked for and nothing needs it any more. With the lock */
+void ip_look_again(void); /* (struct ip_above) */
 
 /* ---- settings ------------------------------------------------------------------------------------------------------------- */
 

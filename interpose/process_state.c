@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 fs_word32 ip_activity, ip_is_serving, ip_filtered, ip_copied_past, ip_cancels, ip_thread_due;
+struct ip_above ip_above;
 __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
 
 int fs_libc_serves(void) { return ip_load_relaxed(&ip_is_serving) != 0; }

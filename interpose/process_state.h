@@ -28,6 +28,17 @@ enum {
 
 extern fs_word32 ip_is_serving; /* the core's front end is this one: fs_libc_serves. With the lock */
 
+/* What files above this one do for those below them; install.c says it, before anything else runs. */
+extern struct ip_above {
+    void (*look_again)(void); /* before a connection moves: at slots that threads were about to fill meanwhile. Without the lock */
+    void (*end_if_unneeded)(void);
+} ip_above;
+
+/* The end of the front end, if it was asked for and nothing needs it any more. With the lock. */
+static inline void ip_end_if_unneeded(void) {
+    if (__builtin_expect(ip_load_relaxed(&ip_activity) == IP_ENDING, 0)) ip_above.end_if_unneeded();
+}
+
 static inline int ip_is_active(void) { return ip_load_relaxed(&ip_activity) != IP_INACTIVE; }
 static inline int ip_is_taking(void) { return ip_load_relaxed(&ip_activity) == IP_TAKING; }
 static inline int ip_is_claiming(void) { return ip_load_relaxed(&ip_activity) >= IP_CLAIMING; }

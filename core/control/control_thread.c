@@ -48,7 +48,6 @@ static fs_word32 left_behind;
 static int thread_wanted;     /* it must run once no fork is under way */
 static int in_use;            /* this process, or one that it was forked from, has had a thread or was about to */
 static int forks;             /* forks of this process under way: from fs_control_thread_stop to fs_control_thread_after_fork */
-struct fs_control_fds fs_control_fds = {.epoll = -1, .kick = -1, .request = -1, .diag = -1};
 static uint64_t announced_token; /* the one in the regions of this process's connections */
 
 /* ---- its descriptors ------------------------------------------------------------------------------------------ */

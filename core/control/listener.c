@@ -1,26 +1,13 @@
-/* Published names and their results: the table that the program and its control thread share, and its lock. */
+/* Published names and their results. */
 #include "control/listener.h"
 
-#include "os/host.h"
 #include "control/fd_reaper.h"
 #include "control/link.h"
 #include "control/named_socket.h"
 #include "control/control_state.h"
-#include "control/control_thread.h"
 #include "events/futex.h"
 
 #define VISIBLE_MS 2000 /* lifetime of a name: a fastsock peer looks for it within some operations */
-
-struct fs_control_state fs_control_state = {.lock = PTHREAD_MUTEX_INITIALIZER}; /* (All zero, so no shared object carries its 130 KB.) */
-
-void fs_control_lock_hosted(void) {
-    while (pthread_mutex_trylock(&fs_control_state.lock)) {
-        void *given = fs_host_unlock();
-        pthread_mutex_lock(&fs_control_state.lock);
-        pthread_mutex_unlock(&fs_control_state.lock);
-        fs_host_lock(given);
-    }
-}
 
 void fs_set_backlog(int length) {
     if (length > (int)fs_load_relaxed(&fs_control_state.backlog)) fs_store_relaxed(&fs_control_state.backlog, (uint32_t)length);
@@ -45,8 +32,6 @@ int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_
     struct fs_listing *listings = fs_control_state.listings;
     struct fs_stream_identity of_connection = ends ? *ends : (struct fs_stream_identity){.kind = &fs_tcp_stream};
     int found, kick = 0;
-    int failed = fs_control_thread_start();
-    if (failed) return failed;
     if (!fs_reaper_has_room()) return FS_TOO_MANY_LISTINGS; /* untrusted users occupy the thread that could send the next one away */
     fs_control_lock_hosted();
     found = find_entry();

@@ -17,9 +17,10 @@
 
 enum { FS_TOO_MANY_LISTINGS = -100002 }; /* of fs_listing_publish: try again later */
 
-/* Publishes an abstract unix name for the connection of `fd`, for a while, and sets `*handle`. `ends`: the connection's, if the caller
- * has them (fs_stream_kind.identify), or NULL: of a TCP connection. `listing_state`: receives a pointer to the listing's state, as a hint; NULL: not needed. Returns
- * 0, -ENOTCONN, -EADDRINUSE if the name is taken, FS_TOO_MANY_LISTINGS, or as fs_reserve_fd or fs_control_thread_start. */
+/* Publishes an abstract unix name for the connection of `fd`, for a while, and sets `*handle`. The control thread has been started. `ends`:
+ * the connection's, if the caller has them (fs_stream_kind.identify), or NULL: of a TCP connection. `listing_state`: receives a pointer to
+ * the listing's state, as a hint; NULL: not needed. Returns 0, -ENOTCONN, -EADDRINUSE if the name is taken, FS_TOO_MANY_LISTINGS, or as
+ * fs_reserve_fd. */
 int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_stream_identity *ends, fs_atomic_ptr(fs_word32) *listing_state,
                        uint64_t *handle);
 

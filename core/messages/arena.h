@@ -119,4 +119,31 @@ struct fs_geometry {
 /* Returns 0, or -EINVAL. */
 int fs_geometry_of(struct fs_geometry *geometry, uint32_t slots, uint64_t size, uint64_t largest);
 
+static inline uint32_t fs_class_for(const struct fs_geometry *geometry, uint64_t length) {
+    uint32_t which = 0;
+    while (geometry->of[which].block_size < length) which++;
+    return which;
+}
+
+static inline uint32_t fs_class_of_block(const struct fs_geometry *geometry, uint32_t block) {
+    uint32_t which = 0;
+    while (block >= geometry->of[which].first + geometry->of[which].count) which++;
+    return which;
+}
+
+static inline uint64_t fs_offset_of(const struct fs_geometry *geometry, uint32_t which, uint32_t block) {
+    const struct fs_block_class *of = &geometry->of[which];
+    return of->offset + (block - of->first) * of->block_size;
+}
+
+/* Message `number` has been published: counts `head` up, if its writer has not yet. */
+static inline void fs_help_head(struct fs_group_head *table, uint64_t number) {
+    if (fs_load_sc(&table->head) == number) fs_cas64(&table->head, number, number + 1);
+}
+
+static inline void fs_raise_tail(struct fs_group_head *table, uint64_t to) {
+    uint64_t tail;
+    while ((tail = fs_load_sc(&table->tail)) < to && !fs_cas64(&table->tail, tail, to)) {}
+}
+
 #endif

@@ -44,6 +44,11 @@ static inline struct fs_member_place *fs_place(const struct fs_group *g) { retur
 /* This process; changes in a forked child. */
 extern fs_word32 fs_messages_pid;
 
+/* ---- cursors.c -------------------------------------------------------------------------------------------------- */
+
+/* Counts `tail` up as far as the readers of a blocking group permit. */
+void fs_advance_tail(struct fs_group *g);
+
 /* ---- members.c ------------------------------------------------------------------------------------------------ */
 
 /* Opens the table's file with a description of its own. Returns the descriptor, a reserved one, or -errno. */
@@ -69,12 +74,7 @@ void fs_wake_writers(struct fs_group *g);
 /* Makes the descriptor of a member that polls say whether there is a message. */
 void fs_bell_settle(struct fs_group *g);
 
-/* ---- order.c -------------------------------------------------------------------------------------------------- */
-
-/* Counts `tail` up as far as the readers of a blocking group permit. */
-void fs_advance_tail(struct fs_group *g);
-
-/* ---- names.c -------------------------------------------------------------------------------------------------- */
+/* ---- serve.c -------------------------------------------------------------------------------------------------- */
 
 /* The group has this member from now on: others may find it. */
 int fs_serve(struct fs_group *g);
@@ -82,6 +82,8 @@ void fs_serve_not(struct fs_group *g);
 
 /* For each call that may be the first in a forked child. */
 void fs_serve_in_child(struct fs_group *g);
+
+/* ---- names.c -------------------------------------------------------------------------------------------------- */
 
 /* The two names of a member: FS_NAME_MAX + 1 bytes, of which it returns how many it has written. */
 #define FS_LISTENS ""

@@ -1,4 +1,4 @@
-/* Handing a group's memory to who joins: one datagram with two descriptors, over a socket of a member (names.c, join.c). */
+/* Handing a group's memory to who joins: one datagram with two descriptors, over a socket of a member (serve.c, join.c). */
 #ifndef FASTSOCK_HANDING_H
 #define FASTSOCK_HANDING_H
 

@@ -1,6 +1,6 @@
-/* Joining, making, leaving and inspecting a group. Theory: names.c, arena.h.
+/* Joining, making and inspecting a group. Theory: serve.c, arena.h.
  *
- * Responsible for: what a member of a trusted user hands over is checked before it is used. Never: answers others (names.c). */
+ * Responsible for: what a member of a trusted user hands over is checked before it is used. Never: answers others (serve.c). */
 #include "control/named_socket.h"
 #include "control/fd_reaper.h"
 #include "control/trust.h"
@@ -8,56 +8,13 @@
 #include "messages/handing.h"
 #include "os/memfd.h"
 
-#ifdef __GLIBC__
-#pragma weak __cmsg_nxthdr /* (a program of musl has none, and gets no further than the constructor: interpose/install.c) */
-#endif
-
 enum {
     ANSWER_MS = 300,       /* patience with one member */
     ROUNDS = 40,           /* of asking all members, while there are some that refuse, or others make the group */
 };
 #define PATIENCE ((int64_t)1000000000) /* ns with members that do not answer at all: stopped ones, or of a busy machine */
 
-/* ---- handing over ---------------------------------------------------------------------------------------------- */
-
-union fs_two_fds {
-    char space[CMSG_SPACE(2 * sizeof(int))];
-    struct cmsghdr aligned;
-};
-
-void fs_hand_over(int peer, int table, int arena) {
-    struct fs_welcome welcome = {FS_GROUP_MAGIC, FS_GROUP_VERSION, 0};
-    union fs_two_fds control = {{0}};
-    struct iovec iov = {&welcome, sizeof welcome};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(2 * sizeof(int));
-    memcpy(CMSG_DATA(c), (int[]){table, arena}, 2 * sizeof(int));
-    fs_system.sendmsg(peer, &message, MSG_DONTWAIT | MSG_NOSIGNAL); /* if it fails, who joins asks another member */
-}
-
-int fs_take_over(int holder, int fds[2], int milliseconds) {
-    struct fs_welcome welcome = {0};
-    union fs_two_fds control;
-    struct iovec iov = {&welcome, sizeof welcome};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
-    int has_fds = 0;
-    if (!fs_poll_events(holder, POLLIN, milliseconds)) return -ETIMEDOUT;
-    ssize_t got = fs_system.recvmsg(holder, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got <= 0) return -ECONNRESET; /* it has ended, or does not trust this process */
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-        has_fds = c->cmsg_len == CMSG_LEN(2 * sizeof(int));
-        if (has_fds) memcpy(fds, CMSG_DATA(c), 2 * sizeof(int));
-        else fs_reap_fd(*(int *)(void *)CMSG_DATA(c), 0);
-    }
-    int knows = got == sizeof welcome && welcome.magic == FS_GROUP_MAGIC;
-    if (knows && welcome.version == FS_GROUP_VERSION && has_fds) return 0;
-    for (int i = 0; i < 2 * has_fds; i++) fs_reap_fd(fds[i], 0);
-    return knows && welcome.version != FS_GROUP_VERSION ? -EPROTONOSUPPORT : -EPROTO;
-}
+/* ---- asking a member -------------------------------------------------------------------------------------------- */
 
 /* Asks the member with this socket. Returns 0 with the descriptors, -ENOENT: there is none, or another -errno. */
 static int ask(const char *name, size_t length, int fds[2]) {
@@ -296,25 +253,6 @@ int fs_group_join(const struct fs_group_options *options, struct fs_group **made
     begin(g);
     *made = g;
     return 0;
-}
-
-/* ---- leaving ------------------------------------------------------------------------------------------------------ */
-
-void fs_group_leave(struct fs_group *g) {
-    fs_cas32(&g->leaving, 0, 1); /* (from here on nothing is lent any more) */
-    if (fs_load_sc(&g->lent) && fs_load_sc(&g->process) == fs_load_relaxed(&fs_messages_pid)) return;
-    if (fs_exchange_sc(&g->leaving, 2) == 2) return; /* another thread does it */
-    fs_serve_not(g);
-    fs_system.close(g->lock_fd); /* the lock goes, unless a forked process shares it */
-    fs_system.close(g->bell_fd);
-    if (g->hands_fd >= 0) fs_system.close(g->hands_fd);
-    g->lock_fd = g->hands_fd = g->bell_fd = -1;
-    if (g->hands != g->place) fs_place_sweep(g, g->hands);
-    fs_place_sweep(g, g->place);
-    fs_system.close(g->table_fd);
-    fs_system.close(g->arena_fd);
-    g->table_fd = g->arena_fd = -1;
-    if (g->geometry.blocking) fs_wake_writers(g);
 }
 
 void fs_group_free(struct fs_group *g) {

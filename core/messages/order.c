@@ -1,4 +1,4 @@
-/* The order of a group's messages: claiming a block, publishing it, taking it, giving it back. Theory: arena.h.
+/* A message's life: claiming a block, publishing it, taking it, giving it back. Theory: arena.h.
  *
  * Responsible for: no block is written while a member holds it; each reader sees each message once, whole, in order, or knows that it has
  * lost it. Never: waits; wakes somebody it has no news for.
@@ -19,69 +19,7 @@ enum {
     TRIES = 1 << 14, /* at a place in the order: each failure is another writer's success, unless somebody writes nonsense */
 };
 
-int fs_geometry_of(struct fs_geometry *geometry, uint32_t slots, uint64_t size, uint64_t largest) {
-    memset(geometry, 0, sizeof *geometry);
-    if (slots < 2 || slots > FS_GROUP_SLOTS_MAX || !largest || largest > UINT64_C(1) << 32 || size > UINT64_C(1) << 40) return -EINVAL;
-    struct fs_geometry *g = geometry;
-    g->slots = slots;
-    g->largest = largest;
-    for (uint64_t block = FS_SMALLEST_BLOCK;; block *= 4) {
-        struct fs_block_class *of = &g->of[g->classes++];
-        of->block_size = block >= largest && block > FS_PAGE ? (largest + FS_PAGE - 1) & ~(uint64_t)(FS_PAGE - 1) : block;
-        of->count = (uint32_t)FS_MAX(FS_MIN(size / block, (uint64_t)slots), (uint64_t)FS_FEWEST_BLOCKS);
-        of->first = g->blocks;
-        of->offset = g->arena_size;
-        g->blocks += of->count;
-        g->arena_size += ((uint64_t)of->count * of->block_size + FS_PAGE - 1) & ~(uint64_t)(FS_PAGE - 1);
-        if (block >= largest) break;
-    }
-    g->limit = FS_MAX(size, FS_FEWEST_BLOCKS * g->of[g->classes - 1].block_size);
-    g->table_size = sizeof(struct fs_group_head) + slots * sizeof(fs_word64) + g->blocks * sizeof(struct fs_block);
-    g->table_size = (g->table_size + FS_PAGE - 1) & ~(uint64_t)(FS_PAGE - 1);
-    return 0;
-}
-
-static uint32_t class_for(const struct fs_geometry *geometry, uint64_t length) {
-    uint32_t which = 0;
-    while (geometry->of[which].block_size < length) which++;
-    return which;
-}
-
-static uint32_t class_of_block(const struct fs_geometry *geometry, uint32_t block) {
-    uint32_t which = 0;
-    while (block >= geometry->of[which].first + geometry->of[which].count) which++;
-    return which;
-}
-
-static uint64_t offset_of(const struct fs_geometry *geometry, uint32_t which, uint32_t block) {
-    const struct fs_block_class *of = &geometry->of[which];
-    return of->offset + (block - of->first) * of->block_size;
-}
-
 /* ---- room ----------------------------------------------------------------------------------------------------- */
-
-/* Message `number` has been published: counts `head` up, if its writer has not yet. */
-static void help_head(struct fs_group_head *table, uint64_t number) {
-    if (fs_load_sc(&table->head) == number) fs_cas64(&table->head, number, number + 1);
-}
-
-static void raise_tail(struct fs_group_head *table, uint64_t to) {
-    uint64_t tail;
-    while ((tail = fs_load_sc(&table->tail)) < to && !fs_cas64(&table->tail, tail, to)) {}
-}
-
-/* (A member that joins writes `joined` and then its cursor, from `head`. If this loop misses it, `head` was no smaller when it read it.) */
-void fs_advance_tail(struct fs_group *g) {
-    struct fs_group_head *table = g->table;
-    uint64_t to = fs_load_sc(&table->head);
-    for (uint32_t i = 0, end = fs_places_end(table); i < end; i++) {
-        struct fs_member_place *member = &table->member[i];
-        if (!fs_load_sc(&member->joined) || !fs_load_relaxed(&member->reads)) continue;
-        uint64_t cursor = fs_load_sc(&member->cursor);
-        if (cursor < to) to = cursor;
-    }
-    raise_tail(table, to);
-}
 
 /* Claims the block if its message is before `tail`, or it has none, and nobody holds it. */
 static int claim(struct fs_group *g, struct fs_block *b, uint64_t state) {
@@ -125,9 +63,9 @@ static int64_t claim_of(struct fs_group *g, uint32_t which) {
         if (i >= LOOKS && oldest != UINT64_MAX && !g->geometry.blocking) break;
     }
     if (oldest == UINT64_MAX) return -1;
-    help_head(g->table, oldest);
+    fs_help_head(g->table, oldest);
     if (g->geometry.blocking) fs_advance_tail(g);
-    else if (oldest < fs_load_sc(&g->table->head)) raise_tail(g->table, oldest + 1);
+    else if (oldest < fs_load_sc(&g->table->head)) fs_raise_tail(g->table, oldest + 1);
     return claim(g, &blocks[at], fs_block_state(FS_BLOCK_MESSAGE, oldest)) ? (int64_t)of->first + at : -1;
 }
 
@@ -142,13 +80,13 @@ static void trim(struct fs_group *g, uint64_t more) {
         uint64_t touched = fs_load_relaxed(&blocks[i].touched), state = fs_load_sc(&blocks[i].state);
         if (!touched) continue;
         if ((state & 3) == FS_BLOCK_MESSAGE && !g->geometry.blocking && !fs_load_sc(&blocks[i].holders)) {
-            help_head(g->table, state >> 2);
-            if (state >> 2 < fs_load_sc(&g->table->head)) raise_tail(g->table, (state >> 2) + 1);
+            fs_help_head(g->table, state >> 2);
+            if (state >> 2 < fs_load_sc(&g->table->head)) fs_raise_tail(g->table, (state >> 2) + 1);
         }
         if (!claim(g, &blocks[i], state)) continue;
-        uint32_t which = class_of_block(&g->geometry, i);
+        uint32_t which = fs_class_of_block(&g->geometry, i);
         const struct fs_block_class *of = &g->geometry.of[which];
-        if (fs_system.fallocate(g->arena_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset_of(&g->geometry, which, i),
+        if (fs_system.fallocate(g->arena_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)fs_offset_of(&g->geometry, which, i),
                                 (off_t)of->block_size) == 0) {
             fs_store_relaxed(&blocks[i].touched, 0);
             all -= touched;
@@ -203,7 +141,7 @@ int fs_group_reserve(struct fs_group *g, uint64_t length, struct fs_lent *lent) 
         is_back(g);
         return -ENOMEM;
     }
-    uint32_t fits = class_for(&g->geometry, length);
+    uint32_t fits = fs_class_for(&g->geometry, length);
     for (int swept = 0; swept < SWEEPS; swept++, fs_sweep(g)) /* a larger class for want of the right one; then dead members' */
         for (uint32_t which = fits; which < g->geometry.classes; which++) {
             int64_t block = claim_of(g, which);
@@ -211,7 +149,7 @@ int fs_group_reserve(struct fs_group *g, uint64_t length, struct fs_lent *lent) 
             touch(g, &fs_group_blocks(g)[block], which, length);
             lent->block = (uint32_t)block;
             lent->process = fs_load_relaxed(&fs_messages_pid);
-            lent->at = arena + offset_of(&g->geometry, which, (uint32_t)block);
+            lent->at = arena + fs_offset_of(&g->geometry, which, (uint32_t)block);
             return 0;
         }
     fs_store_relaxed(&g->wanted, length);
@@ -230,7 +168,7 @@ int fs_group_publish(struct fs_group *g, const struct fs_lent *lent, uint64_t le
     struct fs_group_head *table = g->table;
     struct fs_block *b = &fs_group_blocks(g)[lent->block];
     if (lent->process != fs_load_relaxed(&fs_messages_pid)) return -EPERM;
-    if (length > g->geometry.of[class_of_block(&g->geometry, lent->block)].block_size) return -EMSGSIZE;
+    if (length > g->geometry.of[fs_class_of_block(&g->geometry, lent->block)].block_size) return -EMSGSIZE;
     fs_store_relaxed(&b->length, length);
     fs_store_relaxed(&b->kind, kind);
     fs_store_relaxed(&b->sender, g->place);
@@ -247,7 +185,7 @@ int fs_group_publish(struct fs_group *g, const struct fs_lent *lent, uint64_t le
         if (!fs_slot_has(there, number - g->geometry.slots)) continue; /* `head` has moved */
         if (number - fs_load_sc(&table->tail) >= g->geometry.slots) {
             if (!g->geometry.blocking) {
-                raise_tail(table, number - g->geometry.slots + 1);
+                fs_raise_tail(table, number - g->geometry.slots + 1);
             } else {
                 fs_advance_tail(g);
                 if (number - fs_load_sc(&table->tail) < g->geometry.slots) continue;
@@ -280,11 +218,6 @@ int fs_group_send(struct fs_group *g, const void *data, uint64_t length, uint32_
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
-int fs_group_pending(struct fs_group *g) {
-    uint64_t cursor = fs_load_sc(&fs_place(g)->cursor);
-    return fs_slot_has(fs_load_sc(&fs_group_slots(g)[cursor % g->geometry.slots]), cursor) || fs_load_sc(&g->table->tail) > cursor;
-}
-
 /* A process of this member died with the turn to take: perhaps it had set the bit of the next message, and not taken it. (The bit can be
  * no older one's: a block that has been written again was held by nobody.) */
 static void recover(struct fs_group *g, uint64_t cursor) {
@@ -316,7 +249,7 @@ static int take(struct fs_group *g, struct fs_member_place *me, uint64_t cursor,
             continue;
         }
         if (!is_there) return 0;
-        uint32_t which = class_of_block(geometry, block);
+        uint32_t which = fs_class_of_block(geometry, block);
         m->length = fs_load_relaxed(&b->length);
         m->kind = fs_load_relaxed(&b->kind);
         m->sender = fs_load_relaxed(&b->sender);
@@ -324,7 +257,7 @@ static int take(struct fs_group *g, struct fs_member_place *me, uint64_t cursor,
             fs_and_sc(&b->holders, ~g->bit);
             return -EPROTO;
         }
-        m->data = g->arena + offset_of(geometry, which, block);
+        m->data = g->arena + fs_offset_of(geometry, which, block);
         m->sequence = cursor;
         m->block = block;
         m->process = fs_load_relaxed(&fs_messages_pid);
@@ -367,7 +300,7 @@ int fs_group_take(struct fs_group *g, struct fs_message *m) {
 void fs_group_release(struct fs_group *g, const struct fs_message *m) {
     if (m->process != fs_load_relaxed(&fs_messages_pid)) return; /* of the parent, which has it still */
     fs_and_sc(&fs_group_blocks(g)[m->block].holders, ~g->bit);
-    fs_add_sc(&g->kept[class_of_block(&g->geometry, m->block)], UINT32_MAX);
+    fs_add_sc(&g->kept[fs_class_of_block(&g->geometry, m->block)], UINT32_MAX);
     is_back(g);
     if (g->geometry.blocking) fs_wake_writers(g);
 }

@@ -8,7 +8,7 @@
  * Responsible for: memory that any call may take and give back. Never: memory that processes share. */
 #include "os/memory.h"
 
-#include <string.h>
+#include <stdint.h>
 
 #include "os/atomics.h"
 
@@ -55,12 +55,12 @@ static struct block *take(fs_word64 *list) {
 
 static int class_of(size_t size) { return size <= 1u << SMALLEST ? 0 : 64 - __builtin_clzll((unsigned long long)size - 1) - SMALLEST; }
 
-void *fs_allocate(size_t room) {
+void *fs_block_take(const struct fs_page_source *pages, size_t room) {
     size_t size = room + sizeof(struct block);
     if (size < room) return NULL;
     int class = class_of(size);
     if (class >= CLASSES) {
-        struct block *own = (struct block *)fs_map_pages(size);
+        struct block *own = (struct block *)pages->map(size);
         if (own) own->size = size;
         return own ? own + 1 : NULL;
     }
@@ -68,7 +68,7 @@ void *fs_allocate(size_t room) {
     if (!b) {
         size = (size_t)1 << (class + SMALLEST);
         size_t all = size > CHUNK ? size : CHUNK;
-        char *chunk = fs_map_pages(all);
+        char *chunk = pages->map(all);
         if (!chunk) return NULL;
         for (size_t at = 0; at < all; at += size) {
             b = (struct block *)(void *)(chunk + at);
@@ -80,28 +80,12 @@ void *fs_allocate(size_t room) {
     return b + 1;
 }
 
-void fs_release(void *memory) {
+void fs_block_give(const struct fs_page_source *pages, void *memory) {
     struct block *b = memory ? (struct block *)memory - 1 : NULL;
     if (!b) return;
     int class = class_of(b->size);
     if (class < CLASSES) put(&lists[class], b);
-    else fs_unmap_pages(b, b->size);
+    else pages->unmap(b, b->size);
 }
 
-void *fs_allocate_zeroed(size_t count, size_t size) {
-    size_t room;
-    if (__builtin_mul_overflow(count, size, &room)) return NULL;
-    void *made = fs_allocate(room);
-    return made ? memset(made, 0, room) : NULL;
-}
-
-void *fs_resize(void *before, size_t room) {
-    size_t had = before ? ((struct block *)before - 1)->size - sizeof(struct block) : 0;
-    if (before && room <= had) return before;
-    void *made = fs_allocate(room);
-    if (made && before) {
-        memcpy(made, before, had);
-        fs_release(before);
-    }
-    return made;
-}
+size_t fs_block_room(const void *memory) { return ((const struct block *)memory - 1)->size - sizeof(struct block); }

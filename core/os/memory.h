@@ -4,13 +4,16 @@
 
 #include <stddef.h>
 
-#include "include/fastsock.h" /* fs_allocate, fs_release */
+struct fs_page_source {
+    void *(*map)(size_t size); /* NULL without memory */
+    void (*unmap)(void *at, size_t size);
+};
 
-void *fs_allocate_zeroed(size_t count, size_t size); /* calloc */
-void *fs_resize(void *before, size_t room);          /* realloc */
+/* malloc, and free (NULL: nothing). */
+void *fs_block_take(const struct fs_page_source *pages, size_t room);
+void fs_block_give(const struct fs_page_source *pages, void *memory);
 
-/* Where it comes from: syscalls.c. NULL without memory. */
-void *fs_map_pages(size_t size);
-void fs_unmap_pages(void *at, size_t size);
+/* Returns how many bytes a block has room for. */
+size_t fs_block_room(const void *memory);
 
 #endif

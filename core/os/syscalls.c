@@ -70,17 +70,39 @@ static int real_set_robust_list(struct robust_list_head *list, size_t size) {
     return (int)syscall(SYS_set_robust_list, list, size);
 }
 
-void *fs_map_pages(size_t size) {
+/* ---- memory. (Not the C library's: memory.c.) ---------------------------------------------------------------- */
+
+static void *map_pages(size_t size) {
     void *made = fs_system.mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return made == MAP_FAILED ? NULL : made;
 }
 
-void fs_unmap_pages(void *at, size_t size) { fs_system.munmap(at, size); }
+static void unmap_pages(void *at, size_t size) { fs_system.munmap(at, size); }
 
-/* (Not the C library's: memory.c.) */
+static const struct fs_page_source pages = {map_pages, unmap_pages};
+
+void *fs_allocate(size_t room) { return fs_block_take(&pages, room); }
+
+void fs_release(void *memory) { fs_block_give(&pages, memory); }
+
 static void *real_malloc(size_t size) { return fs_allocate(size); }
-static void *real_calloc(size_t count, size_t size) { return fs_allocate_zeroed(count, size); }
-static void *real_realloc(void *before, size_t size) { return fs_resize(before, size); }
+
+static void *real_calloc(size_t count, size_t size) {
+    size_t room;
+    if (__builtin_mul_overflow(count, size, &room)) return NULL;
+    void *made = fs_allocate(room);
+    return made ? memset(made, 0, room) : NULL;
+}
+
+static void *real_realloc(void *before, size_t size) {
+    if (before && size <= fs_block_room(before)) return before;
+    void *made = fs_allocate(size);
+    if (made && before) {
+        memcpy(made, before, fs_block_room(before));
+        fs_release(before);
+    }
+    return made;
+}
 
 struct fs_system fs_system = {
 #define REAL(type, name, failure, parameters, arguments) .name = real_##name,

@@ -1,198 +1,24 @@
-/* The steps of a search, and the publisher's.
+/* The order of a search's steps, and the publisher's steps.
  *
  * Responsible for: the work of an undecided connection's next operation, and its result. Never: decides if it may search (the front
- * end), the order of states (path_state.c), the seeker's steps (seeker.c), whom a listing accepts (control/acceptor.c).
- *
- * The host lock is unlocked in some of the calls below. So another thread may decide meanwhile, or end the connection: the path has no
- * search then, or another one, and the thread that took the step releases the resources of the search. */
+ * end), the order of states (path_state.c), the seeker's steps (seeker.c), whom a listing accepts (control/acceptor.c). As in
+ * search.c, another thread may decide while the host lock is unlocked. */
 #include "rendezvous/connector.h"
 
-#include <pthread.h>
-
 #include "control/cell.h"
-#include "control/fd_reaper.h"
-#include "control/cell.h"
-#include "control/rendezvous_dir.h"
 #include "control/control_thread.h"
 #include "control/trust.h"
 #include "conn/recovery.h"
 #include "conn/state.h"
-#include "rendezvous/listing_name.h"
-#include "rendezvous/search.h"
 #include "process/holder_count.h"
 
 enum {
-    ATTEMPTS = 4,         /* failed attempts before the search ends */
-    RETRY_OPERATIONS = 4, /* operations before a connection that waits for a descriptor tries again */
     FORKED_PAUSE = 8,     /* operations before a connection shared with another process tries again */
     CORKED_PAUSE = 64,    /* operations before a connection with TCP_CORK tries again, unless that is cleared (fs_option_set) */
     TRY_PAUSE = 256, /* operations before the control thread is tried again: an attempt costs system calls and a warning */
 };
 
-struct fs_upgrade_config fs_search_config;
-
-void fs_set_upgrade_config(const struct fs_upgrade_config *given) {
-    fs_search_config = *given;
-    fs_set_memory_cap(given->memory_cap);
-}
-
-/* ---- end of a search ------------------------------------------------------------------------------------------ */
-
-static void close_control(struct fs_connector *s) {
-    if (s->control >= 0) fs_reap_seeker(s->control, s->trusted);
-    s->control = -1;
-    s->trusted = 0;
-    fs_meeting_end(&s->far);
-}
-
-static void give_up_attempt(struct fs_connector *s) {
-    /* A fork may come while the host lock is unlocked in there: the child releases its own. */
-    if (s->region_ref) fs_region_discard(s->region_ref);
-    s->region_ref = NULL;
-    fs_contact_withdraw(&s->posts, 0);
-    close_control(s);
-    fs_lookup_end(&s->lookup);
-}
-
-/* Releases the resources of a search that its path has forgotten. */
-static void withdraw(struct fs_path *path, struct fs_connector *s) {
-    if (s->published) fs_listing_withdraw(s->handle, &path->listing_state);
-    give_up_attempt(s);
-    fs_system.free(s);
-}
-
-int fs_connector_sent_descriptor(const struct fs_path *path) {
-    return path->state == FS_AWAITING && path->search && path->search->control >= 0;
-}
-
-void fs_connector_end(struct fs_path *path) {
-    struct fs_connector *s = path->search;
-    path->search = NULL;
-    fs_path_event(path, FS_PATH_STAY);
-    if (s && !s->stepping) withdraw(path, s);
-}
-
-int fs_path_decide_tcp(struct fs_path *path, struct fs_connection *c, enum fs_reason reason) {
-    int counted = path->state != FS_CONNECTING;
-    fs_connector_end(path);
-    if (fs_is_attached(c)) return 0;
-    if (counted) {
-        fs_change_reason(path, c, reason);
-    } else {
-        fs_note_reason(path, c, reason);
-        /* a descriptor passed on unused is not counted as this program's connection */
-        if (reason != FS_REASON_DETACHED) fs_count_opened(reason);
-    }
-    return 1;
-}
-
-/* ---- results of a step -------------------------------------------------------------------------------------- */
-
-/* Returns true if another thread has decided otherwise since the step began. */
-int fs_search_is_over(const struct fs_step *at) { return at->path->search != at->search; }
-
-void fs_search_stay_on_tcp(struct fs_step *at, enum fs_reason reason) {
-    if (fs_search_is_over(at)) return;
-    if (reason == FS_REASON_PEER && fs_search_is_far(at->search)) reason = FS_REASON_ABSENT;
-    fs_path_decide_tcp(at->path, at->c, reason);
-    at->outcome->what = FS_STEP_TCP;
-}
-
-/* The peer broke the protocol, or we did (fs_note_fault): resets the connection. */
-static void reset_violator(struct fs_step *at, const char *violation) {
-    if (fs_search_is_over(at)) return;
-    fs_path_decide_tcp(at->path, at->c, FS_REASON_VIOLATION);
-    fs_conn_reset(at->c);
-    at->c->ring.violation = violation;
-    at->outcome->what = FS_STEP_BROKEN;
-    at->outcome->violation = violation;
-}
-
-static void fail(struct fs_step *at, int failed) {
-    if (failed == FS_CAP_REACHED) {
-        fs_search_stay_on_tcp(at, FS_REASON_MEMORY_CAP);
-    } else if (failed == -ENOTCONN) {
-        fs_search_stay_on_tcp(at, FS_REASON_ENDING);
-    } else if (!fs_search_is_over(at)) {
-        at->outcome->failed = failed;
-        fs_search_stay_on_tcp(at, FS_REASON_RESOURCES);
-    }
-}
-
-/* All descriptors for searches are in use: tries again soon. The next operation after one becomes free gets it, and does not compete any
- * more when its search is over. So every connection gets one in time. If those that have waited longest tried again latest, published
- * names would wait for them in vain. */
-void fs_search_retry_soon(struct fs_step *at) { at->path->next = fs_operations(at->path) + RETRY_OPERATIONS; }
-
-/* This attempt failed: makes another one, with a new region. The publisher may have withdrawn its name because of a fork, and one of its
- * processes publishes it again. */
-void fs_search_again(struct fs_step *at, enum fs_reason otherwise) {
-    give_up_attempt(at->search);
-    if (!fs_search_is_over(at)) fs_path_event(at->path, FS_PATH_AGAIN);
-    if (++at->search->attempts == ATTEMPTS) fs_search_stay_on_tcp(at, otherwise);
-}
-
-/* ---- the move ------------------------------------------------------------------------------------------------ */
-
-/* No fork comes between the check of who shares the connection and consent: a fork waits for `attaching`, unless it began before, or
- * this thread makes it in a signal handler. */
-static int attach(struct fs_step *at, struct fs_region_ref *region_ref) {
-    const char *wrong;
-    at->path->attaching = (unsigned long)pthread_self();
-    int failed = fs_region_attach(region_ref, at->c, &fs_search_config.flow, at->hooks, &wrong);
-    if (!failed) {
-        at->path->region_ref = region_ref;
-        fs_path_counts.by_reason[at->path->reason]--;
-        fs_path_counts.ring++;
-        fs_note_reason(at->path, at->c, FS_REASON_NONE);
-        fs_path_event(at->path, FS_PATH_MOVED);
-        at->outcome->what = FS_STEP_MOVED;
-        if (!fs_search_is_over(at)) at->path->search = NULL;
-    }
-    at->path->attaching = 0;
-    if (!failed) return 0;
-    /* First, as a fork may come while a region is released. */
-    if (failed == -EINVAL && wrong) reset_violator(at, wrong);
-    else fail(at, failed);
-    fs_region_discard(region_ref); /* no consent was given */
-    return 0;
-}
-
-int fs_search_move(struct fs_step *at, struct fs_region_ref *region_ref) {
-    if (fs_search_is_over(at)) {
-        fs_region_discard(region_ref);
-        return 0;
-    }
-    fs_path_event(at->path, FS_PATH_CAME);
-    if (!fs_forks_under_way() && !at->path->attaching && fs_count_holders(fs_own(at->c)) <= 1) return attach(at, region_ref);
-    fs_search_stay_on_tcp(at, FS_REASON_FORKED); /* a fork since this step began */
-    fs_region_discard(region_ref);
-    return 0;
-}
-
-void fs_connector_join(struct fs_path *paths[2], struct fs_connection *ends[2], const struct fs_attach_hooks *hooks,
-                       struct fs_step_result outcomes[2]) {
-    static const enum fs_path_events steps[] = {FS_PATH_START, FS_PATH_PUBLISH, FS_PATH_CAME};
-    struct fs_region_ref *regions[2];
-    int failed = fs_region_new_pair(fs_search_config.window, fs_search_config.chunk, regions);
-    for (int i = 0; i < 2; i++) {
-        struct fs_step at = {paths[i], ends[i], NULL, hooks ? &hooks[i] : NULL, &outcomes[i]};
-        outcomes[i] = (struct fs_step_result){.what = FS_STEP_PENDING};
-        if (failed) {
-            fail(&at, failed);
-            continue;
-        }
-        for (size_t step = 0; step < sizeof steps / sizeof *steps; step++) fs_path_event(paths[i], steps[step]);
-        attach(&at, regions[i]);
-    }
-}
-
 /* ---- the publisher ------------------------------------------------------------------------------------------- */
-
-void fs_search_name(struct fs_connector *s) { /* (most of those that have met before never need it) */
-    if (!*s->name) fs_listing_name(&s->ends, s->name);
-    if (!s->lookup.name) fs_lookup_begin(&s->lookup, s->name, strlen(s->name), fs_search_config.patience);
-}
 
 static int publish(struct fs_step *at) {
     struct fs_connector *s = at->search;
@@ -203,8 +29,10 @@ static int publish(struct fs_step *at) {
         return 0;
     }
     fs_search_name(s);
-    int failed = fs_listing_publish(s->name, strlen(s->name), fs_fd(at->c), s->ends_known ? &s->ends : NULL,
-                            fs_search_config.waits ? NULL : &at->path->listing_state, &s->handle);
+    int failed = fs_control_thread_start();
+    if (!failed)
+        failed = fs_listing_publish(s->name, strlen(s->name), fs_fd(at->c), s->ends_known ? &s->ends : NULL,
+                                    fs_search_config.waits ? NULL : &at->path->listing_state, &s->handle);
     if (failed == FS_NO_THREAD) {
         at->outcome->no_thread = failed;
         at->path->next = fs_operations(at->path) + TRY_PAUSE;
@@ -236,7 +64,7 @@ static int check_listing(struct fs_step *at) {
     }
     if (state == FS_LISTING_NO_DESCRIPTORS) return -EMFILE;
     struct fs_peer_socket peer;
-    if (state == FS_LISTING_FAILED) reset_violator(at, accepted.failure);
+    if (state == FS_LISTING_FAILED) fs_search_reset(at, accepted.failure);
     else if (state == FS_LISTING_UNPROVEN) fs_search_stay_on_tcp(at, FS_REASON_UNPROVEN);
     else if (state == FS_LISTING_OTHER_VERSION) fs_search_stay_on_tcp(at, FS_REASON_VERSION);
     else if (state == FS_LISTING_OTHER_USER && fs_search_finds_peer(at, &peer) &&
@@ -289,16 +117,16 @@ static void take_step(struct fs_path *path, struct fs_connection *c, const struc
     if (!at.search || at.search->stepping) return;
     at.search->stepping = 1;
     int failed = body(&at);
-    if (failed) fail(&at, failed);
+    if (failed) fs_search_fail(&at, failed);
     at.search->stepping = 0;
-    if (fs_search_is_over(&at)) withdraw(path, at.search);
+    if (fs_search_is_over(&at)) fs_search_withdraw(path, at.search);
 }
 
 void fs_connector_step(struct fs_path *path, struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *outcome) {
     *outcome = (struct fs_step_result){.what = FS_STEP_PENDING};
     if (path->state == FS_FAULTED) {
         fs_note_fault(c, path->fault);
-        reset_violator(&(struct fs_step){path, c, path->search, hooks, outcome}, path->fault);
+        fs_search_reset(&(struct fs_step){path, c, path->search, hooks, outcome}, path->fault);
         return;
     }
     if (path->state != FS_THREAD_LATER && path->state != FS_ANSWER_LATER) {
@@ -336,6 +164,23 @@ int fs_connector_begin(struct fs_path *path, const char *name, int publishes, co
     return 0;
 }
 
+void fs_connector_join(struct fs_path *paths[2], struct fs_connection *ends[2], const struct fs_attach_hooks *hooks,
+                       struct fs_step_result outcomes[2]) {
+    static const enum fs_path_events steps[] = {FS_PATH_START, FS_PATH_PUBLISH, FS_PATH_CAME};
+    struct fs_region_ref *regions[2];
+    int failed = fs_region_new_pair(fs_search_config.window, fs_search_config.chunk, regions);
+    for (int i = 0; i < 2; i++) {
+        struct fs_step at = {paths[i], ends[i], NULL, hooks ? &hooks[i] : NULL, &outcomes[i]};
+        outcomes[i] = (struct fs_step_result){.what = FS_STEP_PENDING};
+        if (failed) {
+            fs_search_fail(&at, failed);
+            continue;
+        }
+        for (size_t step = 0; step < sizeof steps / sizeof *steps; step++) fs_path_event(paths[i], steps[step]);
+        fs_search_attach(&at, regions[i]);
+    }
+}
+
 /* ---- forks --------------------------------------------------------------------------------------------------- */
 
 void fs_path_await_thread(struct fs_path *path, struct fs_connection *c) {
@@ -355,6 +200,6 @@ void fs_path_restart(struct fs_path *path, struct fs_connection *c) {
     s->stepping = s->published = 0;
     path->listing_state = NULL;
     fs_contact_forget(&s->posts);
-    give_up_attempt(s);
+    fs_search_give_up(s);
     path->next = fs_operations(path);
 }

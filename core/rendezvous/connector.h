@@ -7,9 +7,8 @@
 #ifndef FASTSOCK_CONNECTOR_H
 #define FASTSOCK_CONNECTOR_H
 
-#include "rendezvous/path_state.h"
+#include "rendezvous/search.h"
 #include "rendezvous/regions.h"
-
 
 /* Starts the search of the end that publishes `name`, or looks it up; the next step begins it. The state must be FS_STARTING: otherwise
  * another thread has decided, and nothing happens. `ends`: of the connection, and the name is made of them; a test gives a name instead.
@@ -23,16 +22,6 @@ void fs_connector_step(struct fs_path *path, struct fs_connection *c, const stru
 /* Attaches the two ends of a connection, which are both this process's: no search is needed. `hooks`: of each, or NULL. */
 void fs_connector_join(struct fs_path *paths[2], struct fs_connection *ends[2], const struct fs_attach_hooks *hooks,
                        struct fs_step_result outcomes[2]);
-
-/* Ends the search: the connection stays on kernel TCP for `reason`. Returns 0 if it is already on the ring, where it stays. */
-int fs_path_decide_tcp(struct fs_path *path, struct fs_connection *c, enum fs_reason reason);
-
-/* Returns true if a descriptor of the connection is on its way to the publisher, or there. */
-int fs_connector_sent_descriptor(const struct fs_path *path);
-
-/* Ends the search: withdraws the name, and refuses a region not yet taken. If a step is under way, that thread does so when the step is
- * over. Also for a connection that ends. */
-void fs_connector_end(struct fs_path *path);
 
 /* ---- forks ------------------------------------------------------------------------------------------------- */
 

@@ -25,8 +25,8 @@ static void end_in_kernel(struct fs_connection *c) {
 }
 
 void fs_conn_finish(struct fs_path *path, struct fs_connection *c, struct fs_counters *totals) {
-    if (fs_connector_sent_descriptor(path)) end_in_kernel(c);
-    fs_connector_end(path);
+    if (fs_search_sent_descriptor(path)) end_in_kernel(c);
+    fs_search_end(path);
     if (path->region_ref) fs_region_stop_requests(path->region_ref);
     fs_conn_close(c, !fs_is_unset(path, FS_OPTION_LINGER), totals);
 }

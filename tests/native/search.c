@@ -79,7 +79,7 @@ static int is_decided(int s) {
 static void end_connection(int s) {
     if (!fs_load_relaxed(&ends[s].open)) return;
     enter(&ends[s]);
-    fs_connector_end(&paths[s]);
+    fs_search_end(&paths[s]);
     if (paths[s].region_ref) fs_region_stop_requests(paths[s].region_ref);
     leave();
     close_end(&ends[s], 1);

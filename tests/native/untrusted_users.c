@@ -162,7 +162,8 @@ static uint64_t publish(const char *name, int fd) {
     uint64_t handle;
     int failed;
     enter_front();
-    until((failed = fs_listing_publish(name, strlen(name), fd, NULL, NULL, &handle)) != FS_TOO_MANY_LISTINGS && failed != FS_NO_THREAD,
+    until(!(failed = fs_control_thread_start()) &&
+              (failed = fs_listing_publish(name, strlen(name), fd, NULL, NULL, &handle)) != FS_TOO_MANY_LISTINGS,
           "no name can be published");
     leave_front();
     check(failed == 0, "publishing: %s", strerror(-failed));

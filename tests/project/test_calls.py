@@ -38,24 +38,8 @@ INTERPOSE = (
 )
 """The files of interpose/, from the bottom to the top. A file calls files of layers below its own."""
 
-FROM_BELOW = {
-    "ip_end_if_unneeded": "whatever was the last thing that needed the front end ends it (install.c)",
-    "ip_look_again": "before a connection moves: slots that threads were about to fill are looked at (relocations.c)",
-}
-
 Calls = Mapping[str, Mapping[str, set[str]]]
 """File -> file that it calls -> the functions."""
-
-MEND_NEXT = {
-    frozenset({"os/memory", "os/syscalls"}): "the table of calls has memory.c's functions in it, and memory.c takes its"
-    " pages by the table, so that a test makes both fail",
-    frozenset(f"control/{name}" for name in (
-        "acceptor", "control_requests", "control_thread", "introspection", "link", "listener",
-    )): "listener.c has the thread's state, and starts the thread",
-    frozenset({"rendezvous/connector", "rendezvous/seeker"}): "connector.c has what both sides of a search share",
-    frozenset(f"messages/{name}" for name in ("bells", "join", "members", "names", "order")): "a group is one object",
-}  # fmt: skip
-"""Circles that are there, and why. This list only shrinks."""
 
 
 def calls_among(objects: Path) -> Calls:
@@ -109,7 +93,7 @@ def test_calls_in_the_core_go_downward_only(calls: Calls) -> None:
 
 
 def test_no_files_of_the_core_call_each_other_in_a_circle(calls: Calls) -> None:
-    assert circles({file: set(called) for file, called in of_the_core(calls).items()}) == MEND_NEXT.keys()
+    assert circles({file: set(called) for file, called in of_the_core(calls).items()}) == set()
 
 
 def test_calls_are_found(calls: Calls) -> None:
@@ -127,16 +111,14 @@ def test_calls_in_the_front_end_go_downward_only(calls: Calls) -> None:
     """Its own: a program's, such as read(2), go to the file that serves them, from wherever they are made by number."""
     layer = {f"interpose/{name}": number for number, names in enumerate(INTERPOSE) for name in names.split()}
     assert layer.keys() == {file for file in calls if file.startswith("interpose/")}
-    upward, excepted = {}, set()
+    upward = {}
     for file in layer:
         for other, names in calls[file].items():
             own = {name for name in names if name.startswith(("ip_", "fs_")) or name == "real"}
             assert other.startswith("interpose/") or all(name.startswith("fs_") for name in names)
             if other in layer and layer[other] >= layer[file]:
-                excepted |= own & FROM_BELOW.keys()
-                upward[file, other] = own - FROM_BELOW.keys()
+                upward[file, other] = own
     assert {arrow: names for arrow, names in upward.items() if names} == {}
-    assert excepted == FROM_BELOW.keys()
 
 
 def test_the_core_calls_no_front_end(calls: Calls) -> None:
