@@ -274,7 +274,7 @@ def test_a_front_end_below_libc_takes_the_public_header_alone() -> None:
 
 
 INTERNAL = {
-    "control": "introspection link", "os": "fd_reserve", "rendezvous": "eligibility", "transport": "stream",
+    "control": "introspection link", "os": "fd_reserve", "rendezvous": "local_address", "transport": "stream",
     "wire": "version",
 }  # fmt: skip
 """Headers of the core, by room, that CPython's front end takes besides the public ones: layouts that tools read, and
