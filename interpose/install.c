@@ -47,7 +47,8 @@ static int fits(void) {
 __attribute__((constructor)) static void start(void) {
     fs_set_lookup();
     if (!fits()) {
-        fprintf(stderr, "fastsock: %s stays on kernel TCP: its C library is not glibc, for which this library is\n", program_invocation_name);
+        fprintf(stderr, "fastsock: %s stays on kernel TCP: its C library is not glibc, for which this library is\n",
+                program_invocation_name);
         return;
     }
     ip_tell_core();

@@ -203,7 +203,8 @@ int64_t ip_send_pieces(struct ip_socket *s, const struct iovec *v, size_t length
 int ip_is_nonblocking(struct ip_socket *s);
 void ip_note_nonblocking(struct ip_socket *s, int flag); /* this process has set O_NONBLOCK to `flag` */
 
-/* Around a call that may set it: processes that have the connection too hear of the change. The connection, inside until the end; or NULL. */
+/* Around a call that may set it: processes that have the connection too hear of the change. The connection, inside until the end; or
+ * NULL. */
 struct ip_socket *ip_begin_change(int fd, struct fs_call *call);
 void ip_end_change(struct ip_socket *s, struct fs_call *call);
 
@@ -232,8 +233,8 @@ struct ip_epoll *ip_where_registered(const struct ip_socket *s);
 /* Two sockets that the program has just made as a pair. Their calls are the kernel's until a fork. With the lock. */
 void ip_begin_pair(struct ip_socket *one, int fd, struct ip_socket *other, int other_fd);
 
-/* The program has made an end of a pair one that does not wait: an event loop's, which wakes itself by it. It is the kernel's from now on, and
- * costs what it costs without us. */
+/* The program has made an end of a pair one that does not wait: an event loop's, which wakes itself by it. It is the kernel's from now on,
+ * and costs what it costs without us. */
 void ip_forget_pair(struct ip_socket *s);
 
 /* A fork is about to share both ends of a pair: they are on the ring before, or stay with the kernel. With the lock. */

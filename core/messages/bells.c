@@ -1,13 +1,13 @@
 /* Waiting for messages and for room, and waking who waits.
  *
- * The lost-wakeup argument, for all bells. A sleeper reads the futex, counts `armed` up, then looks for what it waits for, and sleeps while the
- * futex has the value it read. A waker publishes, then compares `armed` and `told`. Both are sequentially consistent, so the sleeper sees the
- * message or the waker sees it armed. A waker stores `told` after it has woken, and it stores the value of `armed` that it read
+ * The lost-wakeup argument, for all bells. A sleeper reads the futex, counts `armed` up, then looks for what it waits for, and sleeps while
+ * the futex has the value it read. A waker publishes, then compares `armed` and `told`. Both are sequentially consistent, so the sleeper
+ * sees the message or the waker sees it armed. A waker stores `told` after it has woken, and it stores the value of `armed` that it read
  * before: a sleeper that came since is still untold.
  *
- * A member that waits in poll arms its own bell, and then the group's, so a waker looks at the members' only if one of them has armed. It is
- * woken by a datagram to its socket, which anybody on the host may send: a filter of the kernel's drops all that do not contain the member's
- * secret, which only members can read.
+ * A member that waits in poll arms its own bell, and then the group's, so a waker looks at the members' only if one of them has armed. It
+ * is woken by a datagram to its socket, which anybody on the host may send: a filter of the kernel's drops all that do not contain the
+ * member's secret, which only members can read.
  *
  * Responsible for: no wakeup is lost, by the death of a waker either. Never: takes or publishes messages. */
 #include "messages/group.h"
@@ -19,7 +19,8 @@
 #include "events/futex.h"
 
 #define LOOK_INTERVAL ((int64_t)20000000) /* ns that a writer sleeps at most: nobody wakes it when a reader dies */
-#define CALLER_INTERVAL ((int64_t)100000000) /* that a reader does: a signal's handler that ran before the sleep may have told its caller to end */
+/* That a reader does: a signal's handler that ran before the sleep may have told its caller to end. */
+#define CALLER_INTERVAL ((int64_t)100000000)
 #define UNTRUSTED_INTERVAL ((int64_t)50000000)
 
 /* ---- waking ----------------------------------------------------------------------------------------------------- */

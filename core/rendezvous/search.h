@@ -1,4 +1,5 @@
-/* What the steps of a search share: connector.c has those of the publisher and their order, seeker.c those of the seeker. For these alone. */
+/* What the steps of a search share: connector.c has those of the publisher and their order, seeker.c those of the seeker. For these
+ * alone. */
 #ifndef FASTSOCK_SEARCH_H
 #define FASTSOCK_SEARCH_H
 
