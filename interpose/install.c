@@ -50,7 +50,8 @@ __attribute__((constructor)) static void start(void) {
     fs_set_lookup();
     ip_above = (struct ip_above){ip_look_again, end_if_unneeded};
     if (!fits()) {
-        fprintf(stderr, "fastsock: %s stays on kernel TCP: its C library is not glibc, for which this library is\n", program_invocation_name);
+        fprintf(stderr, "fastsock: %s stays on kernel TCP: its C library is not glibc, for which this library is\n",
+                program_invocation_name);
         return;
     }
     ip_tell_core();

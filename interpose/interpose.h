@@ -204,7 +204,8 @@ int64_t ip_send_pieces(struct ip_socket *s, const struct iovec *v, size_t length
 int ip_is_nonblocking(struct ip_socket *s);
 void ip_note_nonblocking(struct ip_socket *s, int flag); /* this process has set O_NONBLOCK to `flag` */
 
-/* Around a call that may set it: processes that have the connection too hear of the change. The connection, inside until the end; or NULL. */
+/* Around a call that may set it: processes that have the connection too hear of the change. The connection, inside until the end; or
+ * NULL. */
 struct ip_socket *ip_begin_change(int fd, struct fs_call *call);
 void ip_end_change(struct ip_socket *s, struct fs_call *call);
 

@@ -3,7 +3,8 @@
  * What closes a number past the library (an instruction of its own, a copied pointer) leaves the record of a connection there. These calls
  * see that the kernel has given the number out again.
  *
- * Responsible for: that such a number means nothing of ours, and is the lowest. Never: what these calls do, or calls that make sockets (socket_calls.c). */
+ * Responsible for: that such a number means nothing of ours, and is the lowest. Never: what these calls do, or calls that make sockets
+ * (socket_calls.c). */
 #include "interpose.h"
 #include "own_numbers.h"
 

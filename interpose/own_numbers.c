@@ -5,9 +5,9 @@
  *
  * The kernel gives the lowest free number to whoever makes a descriptor. So the core has such a number for a moment, until it has made a
  * copy in the reserved range or has done with it. A program may put a file on that very number, which it knows to be free (dup2). This
- * waits until the moment is over: else the core would close the program's file, or the kernel would refuse the number (EBUSY). And a program that
- * makes a descriptor gets the lowest number, as it expects, and not the one behind the core's: it makes it between two such moments, or the
- * descriptor gets the lower number afterwards.
+ * waits until the moment is over: else the core would close the program's file, or the kernel would refuse the number (EBUSY). And a
+ * program that makes a descriptor gets the lowest number, as it expects, and not the one behind the core's: it makes it between two such
+ * moments, or the descriptor gets the lower number afterwards.
  *
  * Responsible for: that a number is the core's or the program's, and never both. Never: what the core makes. */
 #include "interpose.h"

@@ -96,7 +96,8 @@ void ip_report_fallback(struct ip_socket *s, int left, int64_t bridge) {
     char process[24];
     snprintf(process, sizeof process, "%lld", (long long)bridge);
     if (bridge) ip_report(s, "fastsock.bridge", "process", process);
-    if (left == FS_CANNOT_FALL_BACK) ip_report(s, "fastsock.stays_on_ring", "why", "no descriptor or process is left, or the peer is another user's");
+    if (left == FS_CANNOT_FALL_BACK)
+        ip_report(s, "fastsock.stays_on_ring", "why", "no descriptor or process is left, or the peer is another user's");
     if (left == FS_FELL_BACK_BROKEN) ip_report_broken(s);
 }
 

@@ -107,7 +107,8 @@ static int read_network(struct word w, struct fs_list *list, struct fs_setting_e
 
 static int read_path(struct word w, struct fs_list *list, struct fs_setting_error *e) {
     struct fs_path_pattern *pattern;
-    if (w.length >= (int)sizeof pattern->text) return wrong(e, w, "paths, folders or abstract names, such as /run/postgresql,@name, at most 107 bytes long");
+    if (w.length >= (int)sizeof pattern->text)
+        return wrong(e, w, "paths, folders or abstract names, such as /run/postgresql,@name, at most 107 bytes long");
     if (!(pattern = one_more(list, sizeof *pattern))) return 0;
     memcpy(pattern->text, w.at, (size_t)w.length);
     pattern->length = w.length;

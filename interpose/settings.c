@@ -96,7 +96,9 @@ void ip_use_settings(const struct fs_settings *s) {
     fs_set_upgrade_config(&config);
     fs_set_limits(&limits);
     fs_set_spin(s->poll_us * 1000);
-    ip_settings = (struct ip_settings){.move_after = s->move_after, .meeting_ns = s->_meeting_ms * 1000000, .unix_streams = (int)s->unix_streams,
+    ip_settings = (struct ip_settings){.move_after = s->move_after,
+                                       .meeting_ns = s->_meeting_ms * 1000000,
+                                       .unix_streams = (int)s->unix_streams,
                                        .version = ip_settings.version + 1};
 }
 

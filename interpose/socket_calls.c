@@ -22,7 +22,8 @@ static int is_served(int family, int type, int protocol) {
     return (family == AF_INET || family == AF_INET6) && (!protocol || protocol == IPPROTO_TCP);
 }
 
-/* The number is that of such a socket, of which nobody has set the options `unset` (enum fs_options). Its record, or NULL. With the lock. */
+/* The number is that of such a socket, of which nobody has set the options `unset` (enum fs_options). Its record, or NULL. With the
+ * lock. */
 static struct ip_socket *adopt(int fd, int family, int nonblocking, uint32_t unset) {
     if ((unsigned)fd >= IP_NUMBERS) return NULL;
     ip_new_number(fd);

@@ -37,7 +37,8 @@ static int needs_kernel(const struct ip_socket *s, int level, int option, int va
     if (level == SOL_SOCKET && s->is_unix && value && (option == SO_PASSCRED || option == SO_PASSSEC || option == SO_PASSPIDFD)) return 1;
     if (level == SOL_SOCKET)
         return option == SO_ZEROCOPY || option == SO_ATTACH_FILTER || option == SO_ATTACH_BPF || option == SO_TIMESTAMP ||
-               option == SO_TIMESTAMPNS || option == SO_TIMESTAMPING || (option == SO_RCVLOWAT && value > 1) || (option == SO_PEEK_OFF && value >= 0);
+               option == SO_TIMESTAMPNS || option == SO_TIMESTAMPING || (option == SO_RCVLOWAT && value > 1) ||
+               (option == SO_PEEK_OFF && value >= 0);
     return level == IPPROTO_TCP && (option == TCP_ULP || option == TCP_REPAIR);
 }
 
@@ -65,7 +66,8 @@ static uint32_t class_of(int level, int option) {
     }
 }
 
-/* The program sets an option now. With the lock: who opens the connection behind this asks the kernel, and who opens it before this is seen. */
+/* The program sets an option now. With the lock: who opens the connection behind this asks the kernel, and who opens it before this is
+ * seen. */
 static void note_option(struct ip_socket *s, int level, int option) {
     uint32_t class = class_of(level, option), unset = ip_load_relaxed(&s->unset);
     if (!(unset & class)) return;

@@ -1,8 +1,8 @@
-/* The command `fastsock-run PROGRAM ARGUMENTS`: becomes the program, with the library that lies beside this file in LD_PRELOAD. `fastsock run` of
- * a program that is not Python's is this one. docs/interpose.md has its options.
+/* The command `fastsock-run PROGRAM ARGUMENTS`: becomes the program, with the library that lies beside this file in LD_PRELOAD. `fastsock
+ * run` of a program that is not Python's is this one. docs/interpose.md has its options.
  *
- * Responsible for: what stands in the environment of the program, and one line if the program cannot use the library. Never: what a setting may
- * be (setting_table.c), or what a file is (program_file.c). */
+ * Responsible for: what stands in the environment of the program, and one line if the program cannot use the library. Never: what a setting
+ * may be (setting_table.c), or what a file is (program_file.c). */
 #include "program_file.h"
 #include "settings.h"
 
@@ -146,7 +146,8 @@ static char **read_options(char **words) {
             words += !strchr(option, '=');
         } else {
             leave_to_python();
-            end(2, "no option %s, or no value for it: fastsock-run [--libc] [--stats FILE] [--SETTING VALUE] ... PROGRAM [ARGUMENT ...]", option);
+            end(2, "no option %s, or no value for it: fastsock-run [--libc] [--stats FILE] [--SETTING VALUE] ... PROGRAM [ARGUMENT ...]",
+                option);
         }
     }
     return words;
@@ -177,9 +178,11 @@ static void find_program(const char *name) {
 
 /* The library for it, or NULL; says why there is none. */
 static const char *library_for(const char *name) {
-    const char *library = program.kind == FS_PROGRAM_MUSL ? "libfastsock-musl.so" : "libfastsock.so", *refusal = fs_program_refusal(&program);
+    const char *library = program.kind == FS_PROGRAM_MUSL ? "libfastsock-musl.so" : "libfastsock.so",
+               *refusal = fs_program_refusal(&program);
     if (!refusal && !exists(library))
-        refusal = program.kind == FS_PROGRAM_MUSL ? "its C library is musl; glibc is needed" : "its C library is glibc, and its library is not here";
+        refusal = program.kind == FS_PROGRAM_MUSL ? "its C library is musl; glibc is needed"
+                                                  : "its C library is glibc, and its library is not here";
     if (refusal && *program.interpreter)
         fprintf(stderr, "fastsock: %s stays on kernel TCP: its interpreter is %s, and %s\n", name, program.interpreter, refusal);
     else if (refusal)

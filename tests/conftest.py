@@ -22,7 +22,7 @@ pytest.register_assert_rewrite(
 )
 
 from harness.pairs import KINDS, Pair, deadline, make_pair, until  # noqa: E402 - after its registration
-from harness.processes import MadeOnce  # noqa: E402 - after its registration
+from harness.processes import MadeOnce, ended  # noqa: E402 - after its registration
 from harness.scale import PATHS  # noqa: E402 - after its registration
 from tiers import SECOND_TIER  # noqa: E402
 
@@ -188,6 +188,16 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
         return folder
 
     return made
+
+
+@pytest.fixture(scope="session")
+def release(made_once: MadeOnce) -> Path:
+    """The core as a library, of a build as it is released."""
+
+    def make(folder: Path) -> None:
+        assert ended([ROOT / "core/compile", folder, "-O1"]).stderr == ""
+
+    return made_once("release", make) / "libfastsock.a"
 
 
 @pytest.fixture(scope="session")

@@ -62,8 +62,8 @@ static void watch_liveness(struct fs_connection *c, struct fs_sender *sender) {
     else fs_check_peer_lost(c);
 }
 
-/* A half-closed peer that was reset, or has died with bytes unread: its FIN shows nothing new. (May go back to the kernel: before it is asked
- * whether bytes may go there already.) */
+/* A half-closed peer that was reset, or has died with bytes unread: its FIN shows nothing new. (May go back to the kernel: before it is
+ * asked whether bytes may go there already.) */
 static void check_half_closed(struct fs_connection *c, struct fs_sender *sender) {
     if (fs_poll_events_now(fs_fd(c), 0)) {
         fs_check_peer_lost(c);

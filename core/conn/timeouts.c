@@ -4,8 +4,8 @@
  * part. Never: waits, receives or sends. */
 #include "conn/state.h"
 
-/* What is known of a connection that several processes have, in its word `known`: these bits, and in the upper half the number of changes by
- * then. (FS_RECEIVE and FS_SEND are 1 and 2.) */
+/* What is known of a connection that several processes have, in its word `known`: these bits, and in the upper half the number of changes
+ * by then. (FS_RECEIVE and FS_SEND are 1 and 2.) */
 enum { MODE_KNOWN = 1, NONBLOCKING = 2, WITHOUT_TIMEOUT = 4 };
 
 /* `changes`: of the side, now. While one is being made nothing is known. */

@@ -195,7 +195,8 @@ static enum visit accept_peer(struct fs_listing *m) {
         m->control = came;
         m->kept = 0;
         m->who = fs_peer_credentials(m->control);
-        m->trusted = !m->file && fs_is_trusted(m->who.uid); /* (a process in another container has the number of a user, and not its rights) */
+        /* (A process in another container has the number of a user, and not its rights.) */
+        m->trusted = !m->file && fs_is_trusted(m->who.uid);
         if (m->file ? fs_dir_admits(m->who.uid) : fs_admits(m->who.uid)) continue;
         m->other_came = 1;
         refuse(m, FS_WHY_UNTRUSTED); /* nothing of an untrusted user is received */

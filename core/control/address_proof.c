@@ -32,7 +32,8 @@ static socklen_t fill(struct sockaddr_storage *into, const unsigned char address
 
 /* Returns true if a datagram came from this address. */
 static int is_from(const struct sockaddr_storage *from, const unsigned char address[16]) {
-    if (fs_is_mapped(address)) return from->ss_family == AF_INET && memcmp(&((const struct sockaddr_in *)from)->sin_addr, address + 12, 4) == 0;
+    if (fs_is_mapped(address))
+        return from->ss_family == AF_INET && memcmp(&((const struct sockaddr_in *)from)->sin_addr, address + 12, 4) == 0;
     return from->ss_family == AF_INET6 && memcmp(&((const struct sockaddr_in6 *)from)->sin6_addr, address, 16) == 0;
 }
 
@@ -51,7 +52,8 @@ int fs_proof_begin(struct fs_address_proof *proof, int control, const struct fs_
     int udp = fs_reserve_fd(fs_system.socket(at.ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), 1);
     if (udp < 0) return udp;
     int failed = 0;
-    if (fs_system.bind(udp, (struct sockaddr *)&at, size) < 0 || fs_system.getsockname(udp, (struct sockaddr *)&at, &size) < 0) failed = -errno;
+    if (fs_system.bind(udp, (struct sockaddr *)&at, size) < 0 || fs_system.getsockname(udp, (struct sockaddr *)&at, &size) < 0)
+        failed = -errno;
     /* (The port is in the same place of both kinds of address.) */
     if (!failed) failed = say(control, ((struct sockaddr_in *)&at)->sin_port, NULL);
     if (failed) fs_system.close(udp);
@@ -65,7 +67,8 @@ static void end_if_proven(struct fs_address_proof *proof) {
     proof->udp = -1;
 }
 
-int fs_proof_hear(struct fs_address_proof *proof, const struct fs_stream_identity *ends, enum fs_proof_role role, const void *message, size_t size) {
+int fs_proof_hear(struct fs_address_proof *proof, const struct fs_stream_identity *ends, enum fs_proof_role role, const void *message,
+                  size_t size) {
     struct fs_proof_msg said;
     struct sockaddr_storage there;
     if (size != sizeof said) return 0;
@@ -93,7 +96,8 @@ void fs_proof_look(struct fs_address_proof *proof, int control, const struct fs_
         ssize_t got = fs_system.recvmsg(proof->udp, &message, MSG_DONTWAIT);
         if (got < 0 && errno != ECONNREFUSED) return; /* (that says a datagram of ours found nobody) */
         if (got != (ssize_t)sizeof came || message.msg_flags & MSG_TRUNC || !is_from(&from, ends->there.address)) continue;
-        if (came.magic != FS_PROOF_MAGIC || came.version != FS_VERSION || came.role == (uint32_t)role || came.space != proof->space) continue;
+        if (came.magic != FS_PROOF_MAGIC || came.version != FS_VERSION || came.role == (uint32_t)role || came.space != proof->space)
+            continue;
         proof->answered = say(control, 0, came.nonce) == 0;
     }
     end_if_proven(proof);

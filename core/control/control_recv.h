@@ -83,9 +83,9 @@ enum fs_control_kind { FS_CONTROL_NONE, FS_CONTROL_REQUEST, FS_CONTROL_INVALID, 
 /* Receives the next datagram and returns its kind. FS_CONTROL_REQUEST: `request` and `*user`, its sender, are set, and `brought[0]` is
  * its descriptor or -1. FS_CONTROL_QUERY: a query (introspection.h); `*user` and `*requester` are set. FS_CONTROL_PAGE_OFFER: the page
  * of an event set is offered (page_offers.h); those are set, and both of `brought` are descriptors. FS_CONTROL_WAY: another holder of the
- * peer's side is asked from now on; `request` and `*user` are set, and `brought[0]` is the way there (far_peer.h). Otherwise nothing is left of the
- * datagram: `request` is zeroed, `brought` is -1, and its descriptors are dropped (fd_reaper.h). The buffer has room for all that can
- * come, as the kernel would close the rest itself.
+ * peer's side is asked from now on; `request` and `*user` are set, and `brought[0]` is the way there (far_peer.h). Otherwise nothing is
+ * left of the datagram: `request` is zeroed, `brought` is -1, and its descriptors are dropped (fd_reaper.h). The buffer has room for all
+ * that can come, as the kernel would close the rest itself.
  *
  * If unread data could not be received for want of a descriptor number, the request is dropped: its sender gets no answer and uses a
  * bridge. */

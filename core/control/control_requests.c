@@ -128,7 +128,8 @@ static void release_target(struct fs_request_handler *handler) {
     fs_control_unlock();
 }
 
-/* Returns true if a sender could harm this process by other means. (Where ways lead here (far_peer.h), the number of a user says nothing.) */
+/* Returns true if a sender could harm this process by other means. (Where ways lead here (far_peer.h), the number of a user says
+ * nothing.) */
 static int is_trusted(uint32_t user) { return fs_is_trusted(user) && !fs_rendezvous_dir(); }
 
 /* Returns true if requests of a user are answered. */

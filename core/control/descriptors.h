@@ -1,4 +1,5 @@
-/* Receiving a message with all descriptors that can come with it. Whoever leaves less room has the kernel close the rest, which may block. */
+/* Receiving a message with all descriptors that can come with it. Whoever leaves less room has the kernel close the rest, which may
+ * block. */
 #ifndef FASTSOCK_DESCRIPTORS_H
 #define FASTSOCK_DESCRIPTORS_H
 

@@ -1,7 +1,7 @@
 /* A seeker meets a process of another network namespace.
  *
- * Responsible for: no hello before the proof; what else a stranger may send is dropped without waiting. Never: the order of a search's steps
- * (rendezvous/connector.c). */
+ * Responsible for: no hello before the proof; what else a stranger may send is dropped without waiting. Never: the order of a search's
+ * steps (rendezvous/connector.c). */
 #include "control/far_meeting.h"
 
 #include "control/control_state.h"

@@ -118,8 +118,9 @@ static int enqueue(uint64_t it) {
     return 1;
 }
 
-/* Leaves a descriptor to the thread; `how`: VISITOR and the letter, or 0. If the queue is full, it is closed here, which may block. (That does not happen with what untrusted
- * users send: nothing is received from them, and no name is published, while the thread has many entries.) */
+/* Leaves a descriptor to the thread; `how`: VISITOR and the letter, or 0. If the queue is full, it is closed here, which may block. (That
+ * does not happen with what untrusted users send: nothing is received from them, and no name is published, while the thread has many
+ * entries.) */
 static void leave_to_reaper(int fd, uint64_t how) {
     uint64_t it = how | ((uint32_t)fd + 1);
     if (!enqueue(it)) drop(it);

@@ -1,8 +1,8 @@
 /* Links: what this process and another one have in common from their first contact on.
  *
  * A link owns the regions that both have mapped, those in which this process is the seeker and those in which it is the publisher. A region
- * is one object from its hello to its end. While a connection uses it, it is the connection's, and needs the host lock. When that has ended,
- * it lies parked in its link for the next one, which takes it from there: by a cell (cell.h), or by the seeker's hello with its id.
+ * is one object from its hello to its end. While a connection uses it, it is the connection's, and needs the host lock. When that has
+ * ended, it lies parked in its link for the next one, which takes it from there: by a cell (cell.h), or by the seeker's hello with its id.
  *
  * A link ends with its last region. One that is idle is looked at (fs_links_look): its regions go if the other process has ended, and in
  * any case become fewer.

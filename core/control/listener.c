@@ -27,8 +27,8 @@ static int find_entry(void) {
     return published < size / 4 ? found : -1;
 }
 
-int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_stream_identity *ends, fs_atomic_ptr(fs_word32) *listing_state,
-                       uint64_t *handle) {
+int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_stream_identity *ends,
+                       fs_atomic_ptr(fs_word32) *listing_state, uint64_t *handle) {
     struct fs_listing *listings = fs_control_state.listings;
     struct fs_stream_identity of_connection = ends ? *ends : (struct fs_stream_identity){.kind = &fs_tcp_stream};
     int found, kick = 0;
@@ -144,7 +144,9 @@ int fs_expire_listings(void) {
         if (m->expires <= now) {
             fs_listing_close(m);
             /* (FREE once its connection has seen it or has ended) */
-            fs_store_relaxed(&m->state, m->unproven_came ? FS_LISTING_UNPROVEN : m->other_came ? FS_LISTING_OTHER_USER : FS_LISTING_EXPIRED);
+            fs_store_relaxed(&m->state, m->unproven_came ? FS_LISTING_UNPROVEN
+                                        : m->other_came  ? FS_LISTING_OTHER_USER
+                                                         : FS_LISTING_EXPIRED);
         } else if (m->expires < first) {
             first = m->expires;
         }

@@ -1,8 +1,8 @@
 /* Event sets between two processes.
  *
  * The owner of a set sends an offer from its control socket to that of the peer process: a memfd of one page, and the eventfd. The
- * kernel vouches for the sending socket's name, so nobody can offer in the name of another process. One that comes by a way (far_peer.h) has
- * no such name, and counts for the process at the other end of the connection whose region it names. An offer may be lost or refused.
+ * kernel vouches for the sending socket's name, so nobody can offer in the name of another process. One that comes by a way (far_peer.h)
+ * has no such name, and counts for the process at the other end of the connection whose region it names. An offer may be lost or refused.
  * Then the poster sends a request (control_requests.h), and the set's own side notifies the set. The owner sees
  * that, and offers again, less and less often. */
 #include "control/page_offers.h"

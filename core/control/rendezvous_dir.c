@@ -78,8 +78,9 @@ static int is_deserted(const struct sockaddr_un *address, socklen_t size) {
     return deserted;
 }
 
-/* Takes turns with others that bind or sweep there: none removes a name that another has taken since it looked. Returns a descriptor to close,
- * or -1. (Whoever may read the folder can keep the turn; then it goes without, as it did, and two that come at once may both take a name.) */
+/* Takes turns with others that bind or sweep there: none removes a name that another has taken since it looked. Returns a descriptor to
+ * close, or -1. (Whoever may read the folder can keep the turn; then it goes without, as it did, and two that come at once may both take a
+ * name.) */
 static int have_turn(const struct sockaddr_un *address) {
     char path[sizeof address->sun_path];
     struct timespec nap = {0, TURN_NS};
@@ -139,7 +140,8 @@ static const char *judge(const char *path, struct folder *into) {
     if (fs_system.stat(path, &status) < 0) return errno == ENOENT ? "it does not exist" : "it cannot be entered";
     if (!S_ISDIR(status.st_mode)) return "it is no folder";
     if (status.st_mode & S_IWOTH && !fs_admits_all()) return "every user may write to it, and trust is not any";
-    if (status.st_uid && status.st_uid != geteuid() && !fs_admits(status.st_uid)) return "it belongs to another user, whom trust does not name";
+    if (status.st_uid && status.st_uid != geteuid() && !fs_admits(status.st_uid))
+        return "it belongs to another user, whom trust does not name";
     int fd = fs_system.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     int told = fd >= 0 && fs_netns_cookie(fd);
     if (fd >= 0) fs_system.close(fd);

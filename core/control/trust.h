@@ -15,9 +15,9 @@ int fs_admits(uint32_t user);
 /* The process may be in another user namespace: the numbers of users mean others. */
 void fs_users_changed(void);
 
-/* The same for processes in other network namespaces (fs_dir_admits): root in another container is not the root that could harm this process
- * anyway, so `user` means this process's own number there, and root has to be named. `nameless_too`: users whom this user namespace has no
- * number for count as this process's own. */
+/* The same for processes in other network namespaces (fs_dir_admits): root in another container is not the root that could harm this
+ * process anyway, so `user` means this process's own number there, and root has to be named. `nameless_too`: users whom this user namespace
+ * has no number for count as this process's own. */
 int fs_admits_far(uint32_t user, int nameless_too);
 
 /* Returns true if it admits every user. */

@@ -138,8 +138,8 @@ int fs_early_operate(struct fs_connection *c);
 /* Ends a connection that is closed, and was early to its end. [host lock] */
 void fs_early_end(struct fs_connection *c);
 
-/* Opens a connection on kernel TCP for the descriptor `fd`. `unset`: enum fs_options, those that nobody has set on the socket, or on the one
- * that it was accepted from; the kernel is asked for the others. Returns 0 or -errno, and it is not open then.
+/* Opens a connection on kernel TCP for the descriptor `fd`. `unset`: enum fs_options, those that nobody has set on the socket, or on the
+ * one that it was accepted from; the kernel is asked for the others. Returns 0 or -errno, and it is not open then.
  * Errors: ENOMEM. [host lock] */
 int fs_conn_begin(struct fs_connection *c, int fd, uint32_t unset);
 
@@ -259,7 +259,8 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
  * descriptors. Returns 1 if that decided it. [host lock] */
 int fs_stay_on_tcp(struct fs_connection *c, enum fs_reason reason, int searching);
 
-/* Both ends are this process's, and a fork is about to share them: they attach without a search, if they may move. [host lock, inside both] */
+/* Both ends are this process's, and a fork is about to share them: they attach without a search, if they may move. [host lock, inside
+ * both] */
 void fs_join_pair(struct fs_connection *one, struct fs_connection *other);
 
 /* Returns why the connection is on kernel TCP; FS_REASON_NONE on the ring. [any] */
@@ -337,8 +338,8 @@ int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int
 int64_t fs_receive_asleep(struct fs_connection *c, char *into, size_t room, int flags, int spun);
 int64_t fs_send_asleep(struct fs_connection *c, const struct iovec *v, size_t skip, size_t length, int flags);
 
-/* Returns the bytes in the ring that are unread here (FS_RECEIVE, FIONREAD), or at the peer (FS_SEND, SIOCOUTQ: as far as the kernel of its kind
- * counts them); -1 if this side does not receive from the ring, or send into it. [inside] */
+/* Returns the bytes in the ring that are unread here (FS_RECEIVE, FIONREAD), or at the peer (FS_SEND, SIOCOUTQ: as far as the kernel of its
+ * kind counts them); -1 if this side does not receive from the ring, or send into it. [inside] */
 int64_t fs_unread(struct fs_connection *c, int what);
 
 /* ---- waits -------------------------------------------------------------------------------------------------------- */
@@ -389,18 +390,19 @@ int64_t fs_end_partial(struct fs_connection *c, int64_t done, int64_t why);
 
 /* ---- options ------------------------------------------------------------------------------------------------------- */
 
-/* Returns SO_RCVTIMEO (FS_RECEIVE) or SO_SNDTIMEO (FS_SEND) in nanoseconds, -1: not set; or true if O_NONBLOCK is set (FS_MODE). The first call
- * that needs the value asks the kernel, and the first one behind a change by whichever process has the connection. [inside] */
+/* Returns SO_RCVTIMEO (FS_RECEIVE) or SO_SNDTIMEO (FS_SEND) in nanoseconds, -1: not set; or true if O_NONBLOCK is set (FS_MODE). The first
+ * call that needs the value asks the kernel, and the first one behind a change by whichever process has the connection. [inside] */
 int64_t fs_wait_setting(struct fs_connection *c, int what);
 
-/* Called before the program sets an option at the kernel (`done` 0), or a flag of the number (level FS_FLAGS_LEVEL), and behind that (1): it
- * counts on the ring as well. Returns 0, or -errno with the kernel's value set. Takes both locks for a buffer's size.
+/* Called before the program sets an option at the kernel (`done` 0), or a flag of the number (level FS_FLAGS_LEVEL), and behind that (1):
+ * it counts on the ring as well. Returns 0, or -errno with the kernel's value set. Takes both locks for a buffer's size.
  * Errors: EINTR (a lock's holder is stopped). [inside] */
 int fs_option_set(struct fs_connection *c, int level, int option, int done);
 
 /* ---- statistics ------------------------------------------------------------------------------------------------------- */
 
-/* Sets `sum` to the counters of a connection that is open; or (`c` NULL) of all of this process, those included that have ended. [host lock] */
+/* Sets `sum` to the counters of a connection that is open; or (`c` NULL) of all of this process, those included that have ended. [host
+ * lock] */
 void fs_sum_counters(struct fs_connection *c, struct fs_counters *sum);
 
 /* Returns how many connections of this process were counted on kernel TCP for this reason, on the ring for FS_REASON_NONE. A closed

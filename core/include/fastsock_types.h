@@ -178,13 +178,14 @@ struct fs_path_pattern {
     char text[108];
 };
 
-/* The settings of the same names: which connections may move. A connection has two ends; either one may exclude it, and either one may allow
- * it. The arrays stay the caller's until others replace them. */
+/* The settings of the same names: which connections may move. A connection has two ends; either one may exclude it, and either one may
+ * allow it. The arrays stay the caller's until others replace them. */
 struct fs_limits {
     const struct fs_port_range *ports_allowed, *ports_excluded;
     const struct fs_network *addresses_allowed, *addresses_excluded;
     const struct fs_path_pattern *paths_allowed, *paths_excluded;
-    int ports_allowed_count, ports_excluded_count, addresses_allowed_count, addresses_excluded_count, paths_allowed_count, paths_excluded_count;
+    int ports_allowed_count, ports_excluded_count, addresses_allowed_count, addresses_excluded_count, paths_allowed_count,
+        paths_excluded_count;
     int unix_streams; /* stream sockets of AF_UNIX may move, too */
 };
 

@@ -6,22 +6,22 @@
  * Messages have numbers, from 0 on: their places in the one order that all members see. Slot `n % slots` names the block of message n. A
  * block is of one of a few sizes, four times as large from class to class.
  *
- * How a message comes into being. A writer claims a block, fills it, and swaps the number `head` and the block into the slot of that number,
- * by one compare-and-swap. With this swap the message exists, has its place in the order, and the writer is done. Anybody may then count
- * `head` up. So no writer ever has a place in the order that it has still to fill: one that is killed or stopped anywhere costs no more than
- * the block that it had claimed, until somebody sees that it is dead.
+ * How a message comes into being. A writer claims a block, fills it, and swaps the number `head` and the block into the slot of that
+ * number, by one compare-and-swap. With this swap the message exists, has its place in the order, and the writer is done. Anybody may then
+ * count `head` up. So no writer ever has a place in the order that it has still to fill: one that is killed or stopped anywhere costs no
+ * more than the block that it had claimed, until somebody sees that it is dead.
  *
- * How it ends. Messages before `tail` are no more. In a group that drops, a writer that needs room counts `tail` up; in one that blocks only
- * past what all readers have taken. A block is free when its message is before `tail` and nobody holds it: nobody has to set it free.
+ * How it ends. Messages before `tail` are no more. In a group that drops, a writer that needs room counts `tail` up; in one that blocks
+ * only past what all readers have taken. A block is free when its message is before `tail` and nobody holds it: nobody has to set it free.
  *
- * How a reader holds a message. It sets its bit in the block's `holders`, and then looks at `tail`. A writer counts `tail` up, and then looks
- * at `holders`. All four are sequentially consistent, so at least one of the two sees the other: the reader finds that it was too late and
- * clears its bit, or the writer leaves the block alone.
+ * How a reader holds a message. It sets its bit in the block's `holders`, and then looks at `tail`. A writer counts `tail` up, and then
+ * looks at `holders`. All four are sequentially consistent, so at least one of the two sees the other: the reader finds that it was too
+ * late and clears its bit, or the writer leaves the block alone.
  *
- * Who is alive. A member has a lock of the kernel's on one byte of the table's file (F_OFD_SETLK), with a description of its own that forked
- * children share. The kernel gives it up when the last of them has ended. Whoever gets such a lock cleans up for the dead member. A forked
- * child that uses the membership has a second place, with a lock that is the child's alone, for what it claims and holds: so that is given
- * back when the child dies. (If there is no place left, it does with its parent's.)
+ * Who is alive. A member has a lock of the kernel's on one byte of the table's file (F_OFD_SETLK), with a description of its own that
+ * forked children share. The kernel gives it up when the last of them has ended. Whoever gets such a lock cleans up for the dead member. A
+ * forked child that uses the membership has a second place, with a lock that is the child's alone, for what it claims and holds: so that is
+ * given back when the child dies. (If there is no place left, it does with its parent's.)
  *
  * Each word is read once, checked, and then used: a member that writes nonsense ends the group, and nobody reads or writes beside it. */
 #ifndef FASTSOCK_ARENA_H

@@ -37,7 +37,9 @@ struct fs_group {
 };
 
 static inline fs_word64 *fs_group_slots(const struct fs_group *g) { return (fs_word64 *)(void *)(g->table + 1); }
-static inline struct fs_block *fs_group_blocks(const struct fs_group *g) { return (struct fs_block *)(void *)(fs_group_slots(g) + g->geometry.slots); }
+static inline struct fs_block *fs_group_blocks(const struct fs_group *g) {
+    return (struct fs_block *)(void *)(fs_group_slots(g) + g->geometry.slots);
+}
 
 static inline struct fs_member_place *fs_place(const struct fs_group *g) { return &g->table->member[g->place]; }
 

@@ -88,7 +88,8 @@ static int adopt(struct fs_group *g, int fds[2], const struct fs_group_options *
     fs_system.munmap(head, sizeof *head);
     if (magic != FS_GROUP_MAGIC || version != FS_GROUP_VERSION || blocking > 1 || !same) return -EPROTO;
     if (options && blocking != options->blocking) return -EINVAL;
-    if (fs_geometry_of(&g->geometry, slots, size, largest) || table_size != g->geometry.table_size || size_of(fds[1]) != g->geometry.arena_size)
+    if (fs_geometry_of(&g->geometry, slots, size, largest) || table_size != g->geometry.table_size ||
+        size_of(fds[1]) != g->geometry.arena_size)
         return -EPROTO;
     g->geometry.blocking = blocking;
     g->table = fs_map_memfd(g->table_fd, g->geometry.table_size);
@@ -155,8 +156,8 @@ static int enter(struct fs_group *g, const struct fs_group_options *options) {
     return g->bell_fd < 0 ? g->bell_fd : fs_serve(g);
 }
 
-/* Its place in the order: all messages from here on. Twice, as a writer that has not seen `joined` may have counted `tail` up meanwhile, but
- * not beyond what `head` was before. */
+/* Its place in the order: all messages from here on. Twice, as a writer that has not seen `joined` may have counted `tail` up meanwhile,
+ * but not beyond what `head` was before. */
 static void begin(struct fs_group *g) {
     struct fs_member_place *me = fs_place(g);
     fs_store_sc(&me->cursor, fs_load_sc(&g->table->head));

@@ -51,8 +51,8 @@ int fs_is_way(int fd);
  * which is closed if there is one already. NULL: no way, no memory or no descriptor. */
 struct fs_far_peer *fs_far_peer_join(uint64_t key, int way);
 
-/* One user less. With the last one the way is closed: as a socket of the peer's it keeps the peer's network namespace, with its addresses, also
- * when all processes there have ended. */
+/* One user less. With the last one the way is closed: as a socket of the peer's it keeps the peer's network namespace, with its addresses,
+ * also when all processes there have ended. */
 void fs_far_peer_leave(struct fs_far_peer *peer);
 
 /* Another holder of the peer's side takes over: takes its way, and makes it the connection's. Returns 0, and the way is closed, if there

@@ -1,5 +1,5 @@
-/* How an event loop waits (fastsock_loop.h): its members are the connections that its transports drive. The pollable of each is the member's
- * own, so no lock is taken, and all of this may be called with Python's.
+/* How an event loop waits (fastsock_loop.h): its members are the connections that its transports drive. The pollable of each is the
+ * member's own, so no lock is taken, and all of this may be called with Python's.
  *
  * Responsible for: what is different for a poller whose wait is a loop's. Never: the order in which a loop delivers, or when it sleeps (the
  * package's completion queue). */

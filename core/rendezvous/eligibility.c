@@ -39,7 +39,8 @@ static int has_path(const struct fs_path_pattern *patterns, int count, const cha
     for (int i = 0; i < count; i++) {
         const struct fs_path_pattern *it = &patterns[i];
         if (it->length > length || memcmp(it->text, path, (size_t)it->length) != 0) continue;
-        if (it->length == length || path[it->length] == '/' || it->text[it->length - 1] == '/' || (it->length == 1 && *it->text == '@')) return 1;
+        if (it->length == length || path[it->length] == '/' || it->text[it->length - 1] == '/' || (it->length == 1 && *it->text == '@'))
+            return 1;
     }
     return 0;
 }

@@ -14,9 +14,9 @@
 #include "process/holder_count.h"
 #include "process/fork_shared_slab.h"
 
-/* The program closes a connection whose hello is on its way to the publisher. That has a descriptor with it, and the kernel would tell the peer
- * of the end only when it is closed too. So it is told now, as close(2) does it: by a reset if bytes are unread. Not where another process
- * has the connection. */
+/* The program closes a connection whose hello is on its way to the publisher. That has a descriptor with it, and the kernel would tell the
+ * peer of the end only when it is closed too. So it is told now, as close(2) does it: by a reset if bytes are unread. Not where another
+ * process has the connection. */
 static void end_in_kernel(struct fs_connection *c) {
     int unread = 0;
     if (fs_count_holders(fs_own(c)) > 1) return;

@@ -2,9 +2,9 @@
  *
  * Responsible for: the order of states. Never: the work in a state (connector.c).
  *
- * `table` has the states to which an event leads, and `late` those in which it changes nothing: of several threads that act at once, another
- * one was first. In all other states an event is our fault, and leads to FS_FAULTED: the next operation ends the connection and reports it.
- * Debug builds (FS_DEBUG) stop at it.
+ * `table` has the states to which an event leads, and `late` those in which it changes nothing: of several threads that act at once,
+ * another one was first. In all other states an event is our fault, and leads to FS_FAULTED: the next operation ends the connection and
+ * reports it. Debug builds (FS_DEBUG) stop at it.
  *
  *     connecting -> few operations -> starting -> to publish -> published -----------> attaching -> decided (the ring)
  *                                              \-> looking -> awaiting -/

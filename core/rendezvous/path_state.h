@@ -65,7 +65,9 @@ struct fs_path {
 /* These words as a thread without the host lock reads them. (Relaxed: nothing is read behind them.) */
 static inline int64_t fs_operations(const struct fs_path *path) { return (int64_t)fs_load_relaxed((fs_word64 *)&path->operations); }
 static inline int64_t fs_next_step(const struct fs_path *path) { return (int64_t)fs_load_relaxed((fs_word64 *)&path->next); }
-static inline int fs_is_unset(const struct fs_path *path, uint32_t option) { return (fs_load_relaxed((fs_word32 *)&path->unset) & option) != 0; }
+static inline int fs_is_unset(const struct fs_path *path, uint32_t option) {
+    return (fs_load_relaxed((fs_word32 *)&path->unset) & option) != 0;
+}
 static inline uint32_t fs_path_state(const struct fs_path *path) { return fs_load_relaxed((fs_word32 *)&path->state); }
 
 /* Returns true if the next operations may have work to do for the path: for an undecided one, or after a fork. */

@@ -43,8 +43,8 @@ static inline int64_t fs_first_step(const struct fs_session_stats *s, int64_t be
     return s && s->linked && s->lasting > 0.5 ? FS_MIN(begins, (int64_t)FS_LINKED_BEGINS) : begins;
 }
 
-/* Returns the number of operations before the first that publishes or looks up a name, of a search whose first step is at operation `first`.
- * (One that begins at once has a name at once.) */
+/* Returns the number of operations before the first that publishes or looks up a name, of a search whose first step is at operation
+ * `first`. (One that begins at once has a name at once.) */
 static inline int64_t fs_first_contact(const struct fs_session_stats *s, int64_t first, int64_t begins) {
     return FS_MAX(begins, first + (s && s->linked && begins ? FS_LINKED_STEPS : 0));
 }

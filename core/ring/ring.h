@@ -81,10 +81,10 @@ struct fs_shared_side {
     /* The rest needs no lock. */
     fs_word32 moved;       /* enum fs_moved */
     fs_word32 holders;     /* processes that have this connection open */
-    fs_word64 changes;     /* that holders have made of settings which the others may know: how many, in the upper half; and are making, in the
+    fs_word64 changes; /* that holders have made of settings which the others may know: how many, in the upper half; and are making, in the
                             * lower. (One that is killed there leaves its own: then the kernel is asked each time.) */
-    /* Forked holders, as many as fit, so that one is noticed that was killed. Each word is a process id. One that is about to become another
-     * program has it on its list of robust futexes, and the kernel marks it if it does. */
+    /* Forked holders, as many as fit, so that one is noticed that was killed. Each word is a process id. One that is about to become
+     * another program has it on its list of robust futexes, and the kernel marks it if it does. */
     struct fs_robust_lock children[4];
     /* Epoll instances that a fork has shared, a bit for each (ready/inherited.c): whose registrations the kernel has as the program has
      * made them; whose single shot was told. And the first process that has waited on one. */

@@ -46,7 +46,7 @@ enum { FS_PATH_TEXT = 108 }; /* bytes that its path has room in (sun_path, unix(
 struct fs_stream_kind {
     const char *name; /* the word for it in the names that are published */
     int has_addresses;  /* its ends are addresses of networks, so the peer may be on another host. Else they may have paths */
-    int counts_bytes;   /* positions are counted from the beginning; else from the switch, which comes when all is read that was sent before */
+    int counts_bytes;   /* positions are counted from the beginning; else from the switch, which comes when all before it is read */
     int resets;         /* bytes for an end that reads no more are taken, and draw a reset, and SO_LINGER may ask for one. Else the kernel
                          * refuses such bytes as soon as the end reads no more, and SO_LINGER says nothing */
     int has_receive_buffer; /* SO_RCVBUF bounds what lies unread; else only the SO_SNDBUF of who has sent it */
@@ -71,7 +71,7 @@ struct fs_stream_kind {
     int (*count_taken)(int fd, uint64_t *taken); /* taken out of the kernel's queue; also 0 if the stream is not open in both directions */
     /* The same also behind the end; `noted` are the bytes that this side knows to have taken. */
     int (*find_position)(int fd, uint64_t noted, uint64_t *taken);
-    int (*count_sent)(int fd, uint64_t *sent);      /* handed to the kernel; also 0 if more cannot be sent, or the ring cannot take over now */
+    int (*count_sent)(int fd, uint64_t *sent); /* handed to the kernel; also 0 if more cannot be sent, or the ring cannot take over now */
     int (*has_received)(int fd, uint64_t position); /* true if bytes have come up to there; 0 also if not known */
     int (*has_sent_behind)(int fd, uint64_t position); /* true if something was sent behind that; 1 also if not known */
 

@@ -80,8 +80,8 @@ static enum fs_liveness liveness(int fd, int shut) {
     return has_fin_come(state) ? FS_STREAM_ENDED : FS_ALIVE;
 }
 
-/* The kernel counts the peer's FIN as a byte received. It no longer says how a connection ended that is over: without a reset a FIN has come,
- * unless the reset was reported already, and the bytes not waiting are just those that this side has taken. */
+/* The kernel counts the peer's FIN as a byte received. It no longer says how a connection ended that is over: without a reset a FIN has
+ * come, unless the reset was reported already, and the bytes not waiting are just those that this side has taken. */
 static int find_position(int fd, uint64_t noted, uint64_t *taken) {
     uint64_t sent, before, after;
     int waiting;
@@ -156,8 +156,8 @@ static int find_network(int fd, struct fs_stream_identity *ends) {
     return 1;
 }
 
-/* A network namespace has one connected TCP socket with given names at each end, and nobody can make a second one while it lives. So a match
- * means this very socket. */
+/* A network namespace has one connected TCP socket with given names at each end, and nobody can make a second one while it lives. So a
+ * match means this very socket. */
 static int is_other_end(const struct fs_stream_identity *own, int fd) {
     struct fs_stream_identity other;
     return identify(fd, &other) && find_network(fd, &other) && own->network == other.network &&

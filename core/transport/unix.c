@@ -5,8 +5,8 @@
  * The kernel does not count the bytes of such a stream. But it knows how many lie unread at the other end, and none is on its way: what has
  * left one socket is in the queue of the other. So a side switches at a moment when the other end has read everything, and positions are
  * counted from there: they are 0 at both ends. Nothing is lost or doubled by this. Who switches has the send lock, so between the kernel's
- * answer and the switch nothing of this side enters the queue, and none of it does so behind the switch. What was sent before has been read,
- * by receives which had the receive lock of the other end; so whoever goes on in the ring there goes on behind them. */
+ * answer and the switch nothing of this side enters the queue, and none of it does so behind the switch. What was sent before has been
+ * read, by receives which had the receive lock of the other end; so whoever goes on in the ring there goes on behind them. */
 #include "transport/stream.h"
 
 #include <linux/netlink.h>
@@ -89,8 +89,8 @@ static int ask_of(int fd, int diag, struct told *told) {
 
 /* ---- the two ends --------------------------------------------------------------------------------------------------------- */
 
-/* (Of two ends the smaller one publishes. That is to be the younger socket, which was mostly accepted: as with TCP, its process has the names,
- * and the other one makes the regions.) */
+/* (Of two ends the smaller one publishes. That is to be the younger socket, which was mostly accepted: as with TCP, its process has the
+ * names, and the other one makes the regions.) */
 static void name_end(struct fs_stream_endpoint *end, uint64_t inode) {
     *end = (struct fs_stream_endpoint){.port = 0}; /* (no end of a TCP connection has this port) */
     for (int i = 0; i < 8; i++) end->address[15 - i] = (unsigned char)(~inode >> 8 * i);

@@ -50,7 +50,8 @@ static int serve(void) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof at;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&at, size) || listen(listener, 16) || getsockname(listener, (struct sockaddr *)&at, &size)) return 1;
+    if (bind(listener, (struct sockaddr *)&at, size) || listen(listener, 16) || getsockname(listener, (struct sockaddr *)&at, &size))
+        return 1;
     SVCXPRT *transport = svctcp_create(listener, 0, 0);
     if (!transport || !svc_register(transport, CALLS, ONE, calls_1, 0)) return 1;
     printf("listening on 127.0.0.1:%d\n", ntohs(at.sin_port));

@@ -1,8 +1,8 @@
 /* Starts a program as a container runtime starts one: `confined USER PROGRAM ARGUMENTS`, in the namespaces of its caller.
  *
- * A user without capabilities (root keeps those that Docker leaves it), no_new_privs, and a filter that refuses what Docker's default profile
- * (moby/profiles, seccomp/default.json) refuses a process without capabilities on Linux 4.8 and later. That profile lists what is allowed;
- * this has the rest of the system calls by name, and those that are newer than the profile. */
+ * A user without capabilities (root keeps those that Docker leaves it), no_new_privs, and a filter that refuses what Docker's default
+ * profile (moby/profiles, seccomp/default.json) refuses a process without capabilities on Linux 4.8 and later. That profile lists what is
+ * allowed; this has the rest of the system calls by name, and those that are newer than the profile. */
 #include <errno.h>
 #include <grp.h>
 #include <linux/filter.h>
@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 /* CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE, NET_RAW, SYS_CHROOT, MKNOD, AUDIT_WRITE, SETFCAP */
-#define ROOT_KEEPS ((1ull << 0) | 1ull << 1 | 1ull << 3 | 1ull << 4 | 1ull << 5 | 1ull << 6 | 1ull << 7 | 1ull << 8 | 1ull << 10 | 1ull << 13 | \
-                    1ull << 18 | 1ull << 27 | 1ull << 29 | 1ull << 31)
+#define ROOT_KEEPS ((1ull << 0) | 1ull << 1 | 1ull << 3 | 1ull << 4 | 1ull << 5 | 1ull << 6 | 1ull << 7 | 1ull << 8 | 1ull << 10 | \
+                    1ull << 13 | 1ull << 18 | 1ull << 27 | 1ull << 29 | 1ull << 31)
 #define NAMESPACES 0x7e020000u /* CLONE_NEW*, as the profile has them */
 
 static const int REFUSED[] = {
@@ -27,7 +27,8 @@ static const int REFUSED[] = {
     SYS_kcmp, SYS_kexec_load, SYS_keyctl, SYS_mbind, SYS_migrate_pages, SYS_mount, SYS_mount_setattr, SYS_move_mount, SYS_move_pages,
     SYS_nfsservctl, SYS_open_by_handle_at, SYS_open_tree, SYS_perf_event_open, SYS_pidfd_getfd, SYS_pivot_root, SYS_process_madvise,
     SYS_quotactl, SYS_quotactl_fd, SYS_reboot, SYS_request_key, SYS_set_mempolicy, SYS_set_mempolicy_home_node, SYS_setdomainname,
-    SYS_sethostname, SYS_setns, SYS_settimeofday, SYS_swapoff, SYS_swapon, SYS_syslog, SYS_umount2, SYS_unshare, SYS_userfaultfd, SYS_vhangup,
+    SYS_sethostname, SYS_setns, SYS_settimeofday, SYS_swapoff, SYS_swapon, SYS_syslog, SYS_umount2, SYS_unshare, SYS_userfaultfd,
+    SYS_vhangup,
 #ifdef __x86_64__
     SYS__sysctl, SYS_afs_syscall, SYS_create_module, SYS_get_kernel_syms, SYS_getpmsg, SYS_ioperm, SYS_iopl, SYS_kexec_file_load,
     SYS_lookup_dcookie, SYS_putpmsg, SYS_query_module, SYS_security, SYS_sysfs, SYS_tuxcall, SYS_uselib, SYS_ustat, SYS_vserver,

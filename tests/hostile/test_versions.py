@@ -30,7 +30,7 @@ from harness.hostile_peer import (
     violations,
 )
 from harness.pairs import KernelSocket, Task, deadline, listening, make_pair, read_exactly, until
-from harness.processes import MadeOnce
+from harness.processes import MadeOnce, ended
 
 import fastsock
 from fastsock import path_events
@@ -158,26 +158,22 @@ def test_a_publisher_of_another_version(refusal: str) -> None:
 # ---- both are programs of fastsock's core
 
 
-def compile_as(version: int, folder: Path) -> Path:
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    flag, program = f"-DFS_VERSION={version}", folder / "versions"
-    subprocess.run([ROOT / "core/compile", folder, "-O1", flag], check=True, timeout=100, capture_output=True)
-    subprocess.run(
-        [*compiler, "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-O1", "-g",
-         flag, f"-I{ROOT / 'core'}", str(ROOT / "tests/native/versions.c"), str(folder / "libfastsock.a"), "-pthread",
-         "-o", str(program)],
-        check=True, timeout=100,
-    )  # fmt: skip
-    return program
-
-
 @pytest.fixture(scope="module")
-def programs(made_once: MadeOnce) -> dict[str, Path]:
-    versions = {"ours": VERSION, "newer": VERSION + 97}
-    return {
-        name: made_once(f"version-{name}", lambda folder, version=version: compile_as(version, folder)) / "versions"
-        for name, version in versions.items()
-    }
+def programs(made_once: MadeOnce, release: Path) -> dict[str, Path]:
+    def build(folder: Path, version: int, core: Path) -> None:
+        flags = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-O1", "-g"]
+        source, into = ROOT / "tests/native/versions.c", folder / "versions"
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+        ended(
+            [*compiler, *flags, f"-DFS_VERSION={version}", f"-I{ROOT / 'core'}", source, core, "-pthread", "-o", into]
+        )
+
+    def build_newer(folder: Path) -> None:
+        ended([ROOT / "core/compile", folder, "-O0", "-g0", f"-DFS_VERSION={VERSION + 97}"])
+        build(folder, VERSION + 97, folder / "libfastsock.a")
+
+    ours = made_once("version", lambda folder: build(folder, VERSION, release))
+    return {"ours": ours / "versions", "newer": made_once("newer-version", build_newer) / "versions"}
 
 
 @pytest.mark.parametrize(

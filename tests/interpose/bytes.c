@@ -58,7 +58,8 @@ void messages(int a, int b) {
     struct msghdr m = {.msg_iov = out, .msg_iovlen = 2};
     SAY(sendmsg(a, &m, 0));
     arrive(b, 16);
-    m = (struct msghdr){.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = &in, .msg_iovlen = 1, .msg_control = control, .msg_controllen = 64};
+    m = (struct msghdr){
+        .msg_name = &from, .msg_namelen = sizeof from, .msg_iov = &in, .msg_iovlen = 1, .msg_control = control, .msg_controllen = 64};
     SAY(recvmsg(b, &m, 0));
     printf("    name %u control %zu flags %d\n", (unsigned)m.msg_namelen, (size_t)m.msg_controllen, m.msg_flags);
     show(into, 16);

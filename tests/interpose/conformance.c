@@ -97,25 +97,12 @@ void arrive(int fd, int bytes) {
     }
 }
 
+#define ENTRY(name) {#name, name},
 static const struct {
     const char *name;
     void (*body)(int a, int b);
-} CASES[] = {
-    {"data", data}, {"whole", whole}, {"messages", messages}, {"files", files}, {"urgent", urgent}, {"options", options},
-    {"fills", fills}, {"copies", copies}, {"greedy", greedy}, {"ends", ends}, {"resets", resets}, {"polls", polls}, {"epolls", epolls}, {"late", late}, {"hangups", hangups},
-    {"signals", signals}, {"threads", threads}, {"closed", closed}, {"closed_copies", closed_copies}, {"deaths", deaths}, {"streams", streams}, {"orphan", orphan}, {"passed", passed}, {"inherits", inherits}, {"spliced", spliced},
-    {"forks", forks}, {"forked_waits", forked_waits}, {"abandoned", abandoned}, {"closed_instances", closed_instances}, {"forked_alone", forked_alone}, {"forked_past", forked_past}, {"programs", programs},
-    {"cancelled", cancelled}, {"leaps", leaps},
-    {"spawns", spawns}, {"daemons", daemons}, {"changes", changes}, {"filtered", filtered}, {"numbers_left", numbers_left}, {"exits", exits}, {"renamed", renamed}, {"shares", shares},
-    {"interrupted_calls", interrupted_calls}, {"interrupted_by", interrupted_by}, {"masks", masks}, {"moments", moments}, {"renumbers", renumbers}, {"closed_by_handlers", closed_by_handlers}, {"pipes", pipes},
-    {"filters", filters}, {"forking_threads", forking_threads}, {"other_threads", other_threads}, {"failing_programs", failing_programs},
-    {"becoming", becoming}, {"holders", holders}, {"last_words", last_words}, {"refusals", refusals},
-    {"flags_of_others", flags_of_others}, {"numbered_again", numbered_again}, {"limited", limited}, {"locked", locked}, {"parts", parts}, {"free_numbers", free_numbers}, {"shared_single_events", shared_single_events}, {"bridged_member", bridged_member}, {"shared_instances", shared_instances},
-    {"ways", ways}, {"standard", standard}, {"requests", requests}, {"given_again", given_again},
-    {"early_registered", early_registered}, {"early_instances", early_instances}, {"early_connects", early_connects}, {"early_shut", early_shut},
-    {"early_urgent", early_urgent}, {"early_threads", early_threads}, {"early_closed", early_closed}, {"early_forked", early_forked},
-    {"nothing", nothing}, {"tells_left", tells_left}, {"odd_files", odd_files}, {"odd_times", odd_times},
-};
+} CASES[] = {FOR_ALL_CASES(ENTRY)};
+#undef ENTRY
 
 int main(int count, char **names) {
     alarm(60);

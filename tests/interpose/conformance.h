@@ -1,5 +1,5 @@
-/* What the C library's calls do on a stream of the kernel's: what the files of the cases share. A case has the two ends of a connection of this
- * process, which was used for a while, so that it has moved where it can. It prints what it gets. */
+/* What the C library's calls do on a stream of the kernel's: what the files of the cases share. A case has the two ends of a connection of
+ * this process, which was used for a while, so that it has moved where it can. It prints what it gets. */
 #ifndef CONFORMANCE_H
 #define CONFORMANCE_H
 
@@ -57,88 +57,21 @@ void use(int a, int b);             /* until both ends have had the time to move
 void arrive(int fd, int bytes);     /* what arrives takes its time on kernel TCP */
 int pass_on(int fd);                /* the number as another process would get it, by a message; `fd` is closed */
 
-void data(int a, int b);
-void whole(int a, int b);
-void ways(int a, int b);
-void standard(int a, int b);
-void requests(int a, int b);
-void given_again(int a, int b);
-void messages(int a, int b);
-void files(int a, int b);
-void urgent(int a, int b);
-void options(int a, int b);
-void fills(int a, int b);
-void copies(int a, int b);
-void greedy(int a, int b);
-void ends(int a, int b);
-void resets(int a, int b);
-void polls(int a, int b);
-void abandoned(int a, int b);
-void closed_instances(int a, int b);
-void epolls(int a, int b);
-void late(int a, int b);
-void hangups(int a, int b);
-void signals(int a, int b);
-void interrupted_calls(int a, int b);
-void interrupted_by(int a, int b);
-void masks(int a, int b);
-void moments(int a, int b);
-void renumbers(int a, int b);
-void closed_by_handlers(int a, int b);
-void pipes(int a, int b);
-void threads(int a, int b);
-void closed(int a, int b);
-void closed_copies(int a, int b);
-void deaths(int a, int b);
-void streams(int a, int b);
-void orphan(int a, int b);
-void passed(int a, int b);
-void inherits(int a, int b);
-void spliced(int a, int b);
-void forks(int a, int b);
-void forked_waits(int a, int b);
-void forked_alone(int a, int b);
-void forked_past(int a, int b);
-void programs(int a, int b);
+/* The cases. */
+#define FOR_ALL_CASES(X) \
+    X(data) X(whole) X(messages) X(files) X(urgent) X(options) X(fills) X(copies) X(greedy) X(ends) X(resets) X(polls) X(epolls) \
+    X(late) X(hangups) X(signals) X(threads) X(closed) X(closed_copies) X(deaths) X(streams) X(orphan) X(passed) X(inherits) \
+    X(spliced) X(forks) X(forked_waits) X(abandoned) X(closed_instances) X(forked_alone) X(forked_past) X(programs) X(cancelled) \
+    X(leaps) X(spawns) X(daemons) X(changes) X(filtered) X(numbers_left) X(exits) X(renamed) X(shares) X(interrupted_calls) \
+    X(interrupted_by) X(masks) X(moments) X(renumbers) X(closed_by_handlers) X(pipes) X(filters) X(forking_threads) \
+    X(other_threads) X(failing_programs) X(becoming) X(holders) X(last_words) X(refusals) X(flags_of_others) X(numbered_again) \
+    X(limited) X(locked) X(parts) X(free_numbers) X(shared_single_events) X(bridged_member) X(shared_instances) X(ways) \
+    X(standard) X(requests) X(given_again) X(early_registered) X(early_instances) X(early_connects) X(early_shut) X(early_urgent) \
+    X(early_threads) X(early_closed) X(early_forked) X(nothing) X(tells_left) X(odd_files) X(odd_times)
+
+#define DECLARE(name) void name(int a, int b);
+FOR_ALL_CASES(DECLARE)
+#undef DECLARE
 int past(int count, char **words);
-void cancelled(int a, int b);
-void leaps(int a, int b);
-void spawns(int a, int b);
-void daemons(int a, int b);
-void changes(int a, int b);
-void filtered(int a, int b);
-void numbers_left(int a, int b);
-void exits(int a, int b);
-void renamed(int a, int b);
-void shares(int a, int b);
-void filters(int a, int b);
-void forking_threads(int a, int b);
-void other_threads(int a, int b);
-void failing_programs(int a, int b);
-void becoming(int a, int b);
-void holders(int a, int b);
-void last_words(int a, int b);
-void refusals(int a, int b);
-void flags_of_others(int a, int b);
-void numbered_again(int a, int b);
-void limited(int a, int b);
-void locked(int a, int b);
-void parts(int a, int b);
-void free_numbers(int a, int b);
-void shared_single_events(int a, int b);
-void bridged_member(int a, int b);
-void shared_instances(int a, int b);
-void early_registered(int a, int b);
-void early_instances(int a, int b);
-void early_connects(int a, int b);
-void early_shut(int a, int b);
-void early_urgent(int a, int b);
-void early_threads(int a, int b);
-void early_closed(int a, int b);
-void early_forked(int a, int b);
-void nothing(int a, int b);
-void tells_left(int a, int b);
-void odd_files(int a, int b);
-void odd_times(int a, int b);
 
 #endif

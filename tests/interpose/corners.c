@@ -92,7 +92,9 @@ static void receive_left(int fd, size_t bytes, size_t room, int flags) {
     int left = -1;
     if (got >= 0 && m.msg_controllen >= CMSG_LEN(sizeof left)) memcpy(&left, CMSG_DATA(&control.aligned), sizeof left);
     printf("    %zu bytes with room %zu = %ld", bytes, room, got);
-    if (got >= 0) printf(": control %zu, length %zu, flags %#x, left %d", (size_t)m.msg_controllen, (size_t)control.aligned.cmsg_len, m.msg_flags, left);
+    if (got >= 0)
+        printf(": control %zu, length %zu, flags %#x, left %d", (size_t)m.msg_controllen, (size_t)control.aligned.cmsg_len, m.msg_flags,
+               left);
     printf("\n");
 }
 
@@ -120,7 +122,8 @@ void tells_left(int a, int b) {
     receive_left(b, 1, 64, 0);
 }
 
-/* ---- files ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- files
+ * ---------------------------------------------------------------------------------------------------------------------------- */
 
 static void send_from(const char *what, int to, int file, off_t at, size_t count) {
     off_t position = at;
@@ -165,7 +168,8 @@ void odd_files(int a, int b) {
     close(pipes[0]), close(pipes[1]), close(local[0]), close(local[1]);
 }
 
-/* ---- times ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- times
+ * ------------------------------------------------------------------------------------------------------------------------------ */
 
 void odd_times(int a, int b) {
     const struct timeval times[] = {{0, 0},           {0, 1},        {0, 999999},  {0, 1000000}, {1, 2500000}, {0, -1},
@@ -189,7 +193,8 @@ void odd_times(int a, int b) {
             int error = errno, whole = t.tv_usec < 1000000;
             /* (The kernel cuts what has no number.) */
             long left = times[i].tv_sec == INT64_MAX ? t.tv_sec > INT64_MAX - (1L << 40) : t.tv_sec;
-            printf("    select %ld.%ld = %ld %s", (long)times[i].tv_sec, (long)times[i].tv_usec, got, got < 0 ? strerrorname_np(error) : "");
+            printf("    select %ld.%ld = %ld %s", (long)times[i].tv_sec, (long)times[i].tv_usec, got,
+                   got < 0 ? strerrorname_np(error) : "");
             printf(", left %ld, %d\n", left, whole);
         }
         for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {

@@ -7,7 +7,8 @@
 
 static int converses(int a, int b) {
     char into[8];
-    return write(a, "there", 5) == 5 && recv(b, into, 5, MSG_WAITALL) == 5 && write(b, "back", 4) == 4 && recv(a, into, 4, MSG_WAITALL) == 4;
+    return write(a, "there", 5) == 5 && recv(b, into, 5, MSG_WAITALL) == 5 &&
+           write(b, "back", 4) == 4 && recv(a, into, 4, MSG_WAITALL) == 4;
 }
 
 static int status_of(pid_t child) {
@@ -57,7 +58,8 @@ enum { WAY = sizeof WAYS / sizeof *WAYS };
 void failing_programs(int a, int b) {
     char folder[] = "/tmp/conformance-XXXXXX", bad[64], busy[64], denied[64], *huge = malloc(200000), *few[] = {"x", NULL}, *many[64] = {0};
     if (!mkdtemp(folder)) abort();
-    snprintf(bad, sizeof bad, "%s/bad", folder), snprintf(busy, sizeof busy, "%s/busy", folder), snprintf(denied, sizeof denied, "%s/denied", folder);
+    snprintf(bad, sizeof bad, "%s/bad", folder), snprintf(busy, sizeof busy, "%s/busy", folder);
+    snprintf(denied, sizeof denied, "%s/denied", folder);
     int file = open(bad, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
     if (write(file, "\177ELFbad", 7) != 7) abort();
     close(file), close(open(denied, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
@@ -225,7 +227,8 @@ static const struct {
     const char *name;
     void (*call)(void);
 } ENDS[] = {
-    {"exit", by_exit}, {"quick_exit", by_quick}, {"_exit", at_once}, {"_Exit", At_once}, {"exit_group by number", exits_by_number}, {"abort", aborts},
+    {"exit", by_exit}, {"quick_exit", by_quick}, {"_exit", at_once}, {"_Exit", At_once}, {"exit_group by number", exits_by_number},
+    {"abort", aborts},
     {"SIGKILL", is_killed}, {"the last thread", by_last_thread}, {"another thread", by_thread},
 };
 

@@ -1,5 +1,5 @@
-/* Cases of threads: some fork, by each way there is, while others begin connections, move them, wait for them and end them; and threads that
- * pthread_create(3) did not make. */
+/* Cases of threads: some fork, by each way there is, while others begin connections, move them, wait for them and end them; and threads
+ * that pthread_create(3) did not make. */
 #include "conformance.h"
 
 #include <linux/sched.h>

@@ -187,7 +187,8 @@ void shared_single_events(int a, int b) {
     SAY(read(b, &(char[1]){0}, 1));
 }
 
-/* The peer has ended its stream, so a bridge takes the place of the file in a connection that leaves the ring: the program's registrations go on. */
+/* The peer has ended its stream, so a bridge takes the place of the file in a connection that leaves the ring: the program's registrations
+ * go on. */
 void bridged_member(int a, int b) {
     struct epoll_event in = {.events = EPOLLIN, .data.u64 = 1}, told = {0};
     char into[8] = "";

@@ -70,7 +70,9 @@ static void on_nested(int number) {
 static void on_inner(int number) { ran_nested += number == SIGURG; }
 static void rescue(int number) { rescued += number == SIGUSR2; }
 
-static void act(int number, void (*handler)(int), int flags) { sigaction(number, &(struct sigaction){.sa_handler = handler, .sa_flags = flags}, NULL); }
+static void act(int number, void (*handler)(int), int flags) {
+    sigaction(number, &(struct sigaction){.sa_handler = handler, .sa_flags = flags}, NULL);
+}
 static void by_sigaction(void) { act(SIGUSR1, on, 0); }
 static void by_sigaction_restart(void) { act(SIGUSR1, on, SA_RESTART); }
 static void by_sigaction_once(void) { act(SIGUSR1, on, (int)SA_RESETHAND | SA_NODEFER); }

@@ -170,7 +170,8 @@ static const struct {
     const char *name;
     int (*change)(void);
 } CHANGES[] = {
-    {"setuid", drops_user}, {"chroot", drops_root}, {"close_range", closes_range}, {"close of each", closes_each}, {"closefrom", closes_from},
+    {"setuid", drops_user}, {"chroot", drops_root}, {"close_range", closes_range}, {"close of each", closes_each},
+    {"closefrom", closes_from},
     {"64 numbers", few_numbers}, {"12 numbers", hardly_a_number}, {"little memory", little_memory}, {"no locked memory", no_locked_memory},
     {"no processes", no_processes}, {"small files", small_files},
 };
@@ -179,8 +180,10 @@ static const struct {
     int (*change)(void);
 } FILTERS[] = {
     {"no memfd_create", no_memory_files}, {"unknown memfd_create", unknown_memory_files}, {"no sendmsg", no_messages},
-    {"no recvmsg", no_message_received}, {"no eventfd", no_event_files}, {"unknown clone3", no_clone}, {"unknown epoll_pwait2", no_long_waits},
-    {"no pidfd_open", no_watch}, {"no get_robust_list", no_lists}, {"no madvise", no_advice}, {"dies of memfd_create", dies_of_memory_files},
+    {"no recvmsg", no_message_received}, {"no eventfd", no_event_files}, {"unknown clone3", no_clone},
+    {"unknown epoll_pwait2", no_long_waits},
+    {"no pidfd_open", no_watch}, {"no get_robust_list", no_lists}, {"no madvise", no_advice},
+    {"dies of memfd_create", dies_of_memory_files},
     {"dies of sendmsg", dies_of_messages}, {"dies of futex", dies_of_futexes}, {"dies of eventfd", dies_of_event_files},
 };
 

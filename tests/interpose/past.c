@@ -1,5 +1,5 @@
-/* What a program does past the library, by instructions of its own: on a connection that has moved it ends the connection at the peer, and no byte is
- * lost, doubled or made up. The words name the way, and whether others send meanwhile (busy), or
+/* What a program does past the library, by instructions of its own: on a connection that has moved it ends the connection at the peer, and
+ * no byte is lost, doubled or made up. The words name the way, and whether others send meanwhile (busy), or
  * it happens while the peer sleeps (idle). What the peer gets is printed. */
 #include "conformance.h"
 
@@ -35,7 +35,8 @@ static long by_io_uring(int fd, const char *data, long length) {
     if (ring < 0) return ring;
     size_t size = p.sq_off.array + p.sq_entries * sizeof(unsigned), all = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
     char *memory = mmap(NULL, size > all ? size : all, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
-    char *completions = p.features & IORING_FEAT_SINGLE_MMAP ? memory : mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_CQ_RING);
+    char *completions =
+        p.features & IORING_FEAT_SINGLE_MMAP ? memory : mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_CQ_RING);
     struct io_uring_sqe *entry = mmap(NULL, sizeof *entry, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
     *entry = (struct io_uring_sqe){.opcode = IORING_OP_WRITE, .fd = fd, .addr = (unsigned long)data, .len = (unsigned)length};
     *(unsigned *)(memory + p.sq_off.array) = 0;

@@ -151,7 +151,8 @@ static void *asks(void *number) {
         pthread_t other;
         int a, b;
         connect_pair(&a, &b);
-        for (int i = 0; i < 2; i++) setsockopt(i ? a : b, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)); /* (else the kernel takes its time) */
+        for (int i = 0; i < 2; i++)
+            setsockopt(i ? a : b, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)); /* (else the kernel takes its time) */
         pthread_create(&other, NULL, echoes, (void *)(long)b);
         for (int i = 0; i < 80; i++) {
             size_t length = 1 + (size_t)rand_r(&seed) % sizeof out;
@@ -327,7 +328,9 @@ void forked_alone(int a, int b) {
             if (limit >= 0) leave_numbers(limit);
             if (how == 2 || how == 3) epoll_ctl(instance, EPOLL_CTL_ADD, y, &wanted);
             for (int i = 0; i < 20; i++)
-                if ((how < 4 ? epoll_wait(instance, &wanted, 1, -1) : poll(&asks, 1, -1)) != 1 || read(y, &byte, 1) != 1 || write(y, "y", 1) != 1) _exit(1);
+                if ((how < 4 ? epoll_wait(instance, &wanted, 1, -1) : poll(&asks, 1, -1)) != 1 || read(y, &byte, 1) != 1 ||
+                    write(y, "y", 1) != 1)
+                    _exit(1);
             _exit(0);
         }
         close(y);

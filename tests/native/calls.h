@@ -277,7 +277,10 @@ static int sweep_all(int variants, int (*run)(int variant)) {
         const struct fs_site *site = &__start_fs_sites[at];
         uint32_t fate = fs_load_sc(&sweep->fates[at]);
         printf("site %s %ld %s %s\n", site->file, site->line, site->name,
-               fate & FAILED ? "failed" : fate & SPARED || (passed_by[at] && !error_of(call_at(at), 0)) ? "spared" : passed_by[at] ? "passed" : "missed");
+               fate & FAILED                                                   ? "failed"
+               : fate & SPARED || (passed_by[at] && !error_of(call_at(at), 0)) ? "spared"
+               : passed_by[at]                                                 ? "passed"
+                                                                               : "missed");
     }
     printf("%d runs, %d failures came, %d problems\n", done, fired, bad);
     return bad;

@@ -147,7 +147,8 @@ static int overwritten(struct pair *p) { /* with what a hostile process might wr
     uint64_t random = 1;
     int taken = 0;
     for (int i = 0; i < 1000; i++) {
-        for (size_t at_byte = 8; at_byte < sizeof *cell(); at_byte++) ((unsigned char *)cell())[at_byte] = (unsigned char)next_random(&random);
+        for (size_t at_byte = 8; at_byte < sizeof *cell(); at_byte++)
+            ((unsigned char *)cell())[at_byte] = (unsigned char)next_random(&random);
         fs_store_relaxed(&cell()->state, next_random(&random));
         taken |= take(p);
     }

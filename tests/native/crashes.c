@@ -209,7 +209,8 @@ static void run_round(uint64_t *random, struct mapping *map, uint32_t *deaths) {
                 check(left <= waiting, "bytes came twice: %" PRIu64 " after %" PRIu64, left, waiting);
                 check(shared->read == before || shared->read == before + waiting - left, "a reader's count is wrong");
                 shared->read = before + waiting - left;
-                check(consumed != fs_load_relaxed(&shared->own[1].receiver.consumed) || taken <= fs_load_relaxed(&shared->own[1].receiver.taken),
+                check(consumed != fs_load_relaxed(&shared->own[1].receiver.consumed) ||
+                          taken <= fs_load_relaxed(&shared->own[1].receiver.taken),
                       "a part of a descriptor that was read came back");
                 unlock(1, 0);
             }

@@ -1,7 +1,7 @@
-/* What failures.c and search.c share, and runs.h uses: the core is told that the n-th call of one kind has failed, of the program's thread, of the
- * control thread or of the process of a bridge. A run is a process. It does a scenario with the failure, and then once more without: this
- * must succeed, and afterwards no descriptor, no allocation and no block of shared memory is missing. A round number names the run, so that
- * it can be made again; 0 seconds: all of them. The core asks the system by a table, and calls.h puts functions of its own there. */
+/* What failures.c and search.c share, and runs.h uses: the core is told that the n-th call of one kind has failed, of the program's thread,
+ * of the control thread or of the process of a bridge. A run is a process. It does a scenario with the failure, and then once more without:
+ * this must succeed, and afterwards no descriptor, no allocation and no block of shared memory is missing. A round number names the run, so
+ * that it can be made again; 0 seconds: all of them. The core asks the system by a table, and calls.h puts functions of its own there. */
 #ifndef FASTSOCK_FAILING_H
 #define FASTSOCK_FAILING_H
 
@@ -100,9 +100,12 @@ static const char *judge(int status, const struct counts *wanted) {
                         : left->slabs != wanted->slabs || left->side_blocks != wanted->side_blocks ||
                                   left->ends_blocks != wanted->ends_blocks ? "a block is missing" : NULL;
     if (wrong)
-        fprintf(stderr, "FAILED: %s (status %#x; descriptors %d of %d, allocations %d of %d, mappings %d of %d, slabs %d of %d, blocks"
-                " %d of %d and %d of %d)\n", wrong, (unsigned)status, left->descriptors, wanted->descriptors, left->allocations, wanted->allocations,
-                left->mappings, wanted->mappings, left->slabs, wanted->slabs, left->side_blocks, wanted->side_blocks, left->ends_blocks, wanted->ends_blocks);
+        fprintf(stderr,
+                "FAILED: %s (status %#x; descriptors %d of %d, allocations %d of %d, mappings %d of %d, slabs %d of %d, blocks"
+                " %d of %d and %d of %d)\n",
+                wrong, (unsigned)status, left->descriptors, wanted->descriptors, left->allocations, wanted->allocations, left->mappings,
+                wanted->mappings, left->slabs, wanted->slabs, left->side_blocks, wanted->side_blocks, left->ends_blocks,
+                wanted->ends_blocks);
     return wrong;
 }
 

@@ -357,7 +357,8 @@ static void check_all_are_made(void) {
 int main(int count, char **arguments) {
     static const char *const names[VARIANTS] = {"goes on", "leaves", "leaves by a bridge", "talks across a bridge",
                                                 "leaves beside a peer that is stopped as it sends again",
-                                                "leaves beside a peer that is killed as it sends again", "leaves by a bridge, on a unix stream"};
+                                                "leaves beside a peer that is killed as it sends again",
+                                                "leaves by a bridge, on a unix stream"};
     int status = run_failures(count, arguments, names, VARIANTS);
 #ifndef FS_AT
     if (count <= 2) check_all_are_made();

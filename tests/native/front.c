@@ -1,7 +1,8 @@
 /* A front end in C, under the sanitizers too: `front [seconds [round]]`.
  *
  * In each round a TCP connection over the loopback begins on the kernel, and both of its ends are driven in this process: one
- * thread each sends, one receives. On the way each end gets its half of a region, at a time of its own. Every byte is verified, and each direction must have moved before it ends. */
+ * thread each sends, one receives. On the way each end gets its half of a region, at a time of its own. Every byte is verified, and each
+ * direction must have moved before it ends. */
 #include "internals.h"
 #include "harness.h"
 

@@ -183,7 +183,8 @@ static inline enum fs_fallback_result leave_end(struct end *e, int may_bridge) {
         struct fs_fallback_lock *fallback;
         while (!(fallback = fs_fallback_begin(&e->c))) {}
         outcome = fs_fallback(&e->c, fallback, &unread_data);
-        if (outcome == FS_NEEDS_BRIDGE && unread_data.size) outcome = FS_FALLBACK_FAILED; /* without the parcel the stream would have a hole */
+        if (outcome == FS_NEEDS_BRIDGE && unread_data.size)
+            outcome = FS_FALLBACK_FAILED; /* without the parcel the stream would have a hole */
         if (outcome == FS_FALLBACK_FAILED) fs_conn_reset(&e->c);
         fs_fallback_end(&e->c, fallback, outcome != FS_FALLBACK_FAILED);
         if (unread_data.fd >= 0) close(unread_data.fd);
@@ -250,18 +251,21 @@ __attribute__((no_sanitize("thread"))) static inline void show_end(const struct 
             c->ring.violation ? c->ring.violation : "none");
     if (!own || !fs_load_own32(&c->is.attached)) return;
     const struct fs_direction *tx = c->ring.tx, *rx = c->ring.rx;
-    fprintf(stderr, "  moved %#x, holders %u, locks %#x %#x %#x, sleepers %u %u, futexes %u %u\n",
-            fs_load_own32(&own->moved), fs_load_own32(&own->holders), fs_load_own32(&own->sender.lock.word),
-            fs_load_own32(&own->receiver.lock.word), fs_load_own32(&own->fallback.lock.word),
-            fs_load_own32(&c->recv_sleepers), fs_load_own32(&c->send_sleepers), fs_load_own32(&c->ring.rx->futex), fs_load_own32(&c->ring.tx->credit_futex));
-    fprintf(stderr, "  sends: switch_at %" PRIu64 ", fin %#" PRIx64 ", posted %u, credited %u, acked %u, seen %u,"
-            " credit_wait %u, doorbell %u, ready %u, settled %u, returned %u\n", fs_load_relaxed((fs_word64 *)&tx->switch_at), fs_load_relaxed((fs_word64 *)&tx->fin),
-            own->sender.posted, fs_load_own32(&own->sender.credited), fs_load_own32(&tx->acked), fs_load_own32(&tx->seen), fs_load_own32(&tx->credit_wait),
+    fprintf(stderr, "  moved %#x, holders %u, locks %#x %#x %#x, sleepers %u %u, futexes %u %u\n", fs_load_own32(&own->moved),
+            fs_load_own32(&own->holders), fs_load_own32(&own->sender.lock.word), fs_load_own32(&own->receiver.lock.word),
+            fs_load_own32(&own->fallback.lock.word), fs_load_own32(&c->recv_sleepers), fs_load_own32(&c->send_sleepers),
+            fs_load_own32(&c->ring.rx->futex), fs_load_own32(&c->ring.tx->credit_futex));
+    fprintf(stderr,
+            "  sends: switch_at %" PRIu64 ", fin %#" PRIx64 ", posted %u, credited %u, acked %u, seen %u,"
+            " credit_wait %u, doorbell %u, ready %u, settled %u, returned %u\n",
+            fs_load_relaxed((fs_word64 *)&tx->switch_at), fs_load_relaxed((fs_word64 *)&tx->fin), own->sender.posted,
+            fs_load_own32(&own->sender.credited), fs_load_own32(&tx->acked), fs_load_own32(&tx->seen), fs_load_own32(&tx->credit_wait),
             fs_load_own32(&tx->doorbell), fs_load_own32(&tx->ready), fs_load_own32(&tx->settled), fs_load_own32(&tx->returned));
-    fprintf(stderr, "  receives: consumed %u, acknowledged %u, kernel_taken %" PRIu64 ", doorbell %u, ready %u,"
-            " settled %u, fin_taken %u\n", fs_load_own32(&own->receiver.consumed), fs_load_own32(&own->receiver.acknowledged), own->receiver.kernel_taken,
-            fs_load_own32(&rx->doorbell), fs_load_own32(&rx->ready), fs_load_own32(&rx->settled),
-            fs_load_own32(&own->receiver.fin_taken));
+    fprintf(stderr,
+            "  receives: consumed %u, acknowledged %u, kernel_taken %" PRIu64 ", doorbell %u, ready %u,"
+            " settled %u, fin_taken %u\n",
+            fs_load_own32(&own->receiver.consumed), fs_load_own32(&own->receiver.acknowledged), own->receiver.kernel_taken,
+            fs_load_own32(&rx->doorbell), fs_load_own32(&rx->ready), fs_load_own32(&rx->settled), fs_load_own32(&own->receiver.fin_taken));
 }
 
 /* Forks: the child holds what this process holds, once it has inherited it (fs_conn_inherit). 0 in the child. */

@@ -76,7 +76,8 @@ static void kill_who_reads(void) {
     check(fs_try_send(&ends[0].c, "ef", 2, MSG_NOSIGNAL) == 2 && fs_sends_on_ring(&ends[0].c), "sending");
     be_killed(read_two);
     int64_t got = fs_try_recv(&ends[1].c, bytes, sizeof bytes, 0, 1);
-    check(got == 4 && !memcmp(bytes, "cdef", 4), "%" PRId64 ", %s", got, ends[1].c.ring.violation ? ends[1].c.ring.violation : "no violation");
+    check(got == 4 && !memcmp(bytes, "cdef", 4), "%" PRId64 ", %s", got,
+          ends[1].c.ring.violation ? ends[1].c.ring.violation : "no violation");
     reap();
     close_ends();
 }

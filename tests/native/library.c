@@ -102,7 +102,9 @@ void end_never_piggybacked(struct end *end) { fs_store_relaxed(&end->own.receive
 int64_t end_post(struct end *end, const char *data, size_t length, int combine) {
     return fs_post(&end->ring, &end->own.sender, data, length, combine);
 }
-int64_t end_take(struct end *end, char *into, size_t room, int how) { return fs_ring_recv(&end->ring, &end->own.receiver, into, room, how); }
+int64_t end_take(struct end *end, char *into, size_t room, int how) {
+    return fs_ring_recv(&end->ring, &end->own.receiver, into, room, how);
+}
 void end_post_fin(struct end *end, uint64_t kind) { fs_post_fin(&end->ring, &end->own.sender, kind); }
 uint64_t end_of_stream(struct end *end) { return fs_stream_end(&end->ring, &end->own.receiver); }
 void end_fin_taken(struct end *end) { end->own.receiver.fin_taken = 1; }

@@ -1,7 +1,7 @@
 /* Groups: who joins, sends, takes, polls, waits, forks, dies and leaves. How the scenarios run, and fail by place: runs.h.
  *
- * What has to hold behind a failure: whoever cannot join is told so; a message that was sent comes, whole and in its place; nobody waits for
- * ever; and the group, its memory and its names end with its members: the scenario is done again, at the same names. */
+ * What has to hold behind a failure: whoever cannot join is told so; a message that was sent comes, whole and in its place; nobody waits
+ * for ever; and the group, its memory and its names end with its members: the scenario is done again, at the same names. */
 #include "runs.h"
 
 #include "messages/group.h"
@@ -20,7 +20,8 @@ static int try_to_join(const char *what, enum fs_group_how how, int reads, int b
     char name[64];
     snprintf(name, sizeof name, "native %d %s", home, what);
     const struct fs_group_options options = {.name = name, .length = strlen(name), .owner = geteuid(), .how = how, .reads = reads != 0,
-                                             .blocking = blocking != 0, .slots = blocking ? 2 : 64, .size = 1 << 16, .largest = LARGE_MESSAGE, .far = is_far};
+                                             .blocking = blocking != 0, .slots = blocking ? 2 : 64, .size = 1 << 16,
+                                             .largest = LARGE_MESSAGE, .far = is_far};
     *made = NULL;
     return fs_group_join(&options, made);
 }

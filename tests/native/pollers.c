@@ -171,7 +171,8 @@ static void edge_behind_a_look(void) {
     finish();
 }
 
-/* ---- data ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- data
+ * ------------------------------------------------------------------------------------------------------------------------------- */
 
 /* Whatever data a program takes, it gets them back, and it gets no others. */
 static void data_of_ours(void) {
@@ -199,7 +200,8 @@ static void data_of_ours(void) {
     finish();
 }
 
-/* ---- who polls the instance -------------------------------------------------------------------------------------------------------------- */
+/* ---- who polls the instance
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static void nested(void) {
     char bytes[8];
@@ -260,7 +262,8 @@ static void several_pollers(void) {
     finish();
 }
 
-/* ---- signals --------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- signals
+ * --------------------------------------------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t handled;
 static void handle(int number) {
@@ -458,7 +461,8 @@ static void polls_in_vain(void) {
 
 static const struct test tests[] = {
     TEST(move_while_epoll_waits), TEST(move_while_poll_waits), TEST(single_shot_that_moves), TEST(leave_while_waiting),
-    TEST(close_while_waiting), TEST(close_a_number), TEST(end_behind_a_copy), TEST(edge_behind_a_look), TEST(data_of_ours), TEST(nested), TEST(several_pollers), TEST(signals),
+    TEST(close_while_waiting), TEST(close_a_number), TEST(end_behind_a_copy), TEST(edge_behind_a_look), TEST(data_of_ours), TEST(nested),
+    TEST(several_pollers), TEST(signals),
     TEST(handlers_put_off), TEST(room_before_the_sleep), TEST(busy_cpus), TEST(polls_in_vain),
 };
 

@@ -95,7 +95,8 @@ static void poll_clashing(struct fs_poller *p) {
     int fd = eventfd(1, EFD_CLOEXEC);
     armed = was;
     control(p, EPOLL_CTL_ADD, fd, NULL, fs_poller_data(7, 7));
-    if (!lost && (fs_poller_wait(p, p->epoll, &event, 1, 0, NULL) != 1 || event.data.u64 != fs_poller_data(7, 7)) && strict) violate("other data");
+    if (!lost && (fs_poller_wait(p, p->epoll, &event, 1, 0, NULL) != 1 || event.data.u64 != fs_poller_data(7, 7)) && strict)
+        violate("other data");
     if (!lost) control(p, EPOLL_CTL_DEL, fd, NULL, 0);
     close(fd);
 }
@@ -139,8 +140,8 @@ static void run_pollers(int pollers, int numbers, int polls) {
     if (mine) fs_poller_end(mine);
 }
 
-/* A poll of end 1, as another thread closes its number: before the call's sleep, then before the call. Or the thread has told the poller, and
- * closes it once the poller has looked, and has slept in vain a few times. */
+/* A poll of end 1, as another thread closes its number: before the call's sleep, then before the call. Or the thread has told the poller,
+ * and closes it once the poller has looked, and has slept in vain a few times. */
 static struct fs_poller *beside;
 static int sleeps;
 

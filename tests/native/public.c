@@ -1,7 +1,8 @@
 /* An echo server and its client, of fastsock.h and the C library alone. It is C and C++ at once.
  *
  *     public serve CONNECTIONS     prints its port, and serves so many connections, all in one thread, by epoll
- *     public call PORT ROUNDS      sends messages until it is on the ring, and as many more; goes back to kernel TCP, and sends as many again.
+ *     public call PORT ROUNDS      sends messages until it is on the ring, and as many more; goes back to kernel TCP, and sends as many
+ * again.
  *                                  It compares what comes back
  *
  * Each end prints how many bytes it has received, and their path. A timer interrupts both programs all the time: its handler calls what a
@@ -110,7 +111,9 @@ static void close_end(struct end *e, const char *who) {
     struct fs_call call;
     interrupted_one = NULL;
     check(fs_call_enter(e->c, &call), "fs_call_enter");
-    const char *path = !e->moved ? fs_reason_text(fs_reason_of(e->c)) : fs_is(e->c, FS_IS_SENDING_RING) ? "on the ring" : "on the ring, and back";
+    const char *path = !e->moved                         ? fs_reason_text(fs_reason_of(e->c))
+                       : fs_is(e->c, FS_IS_SENDING_RING) ? "on the ring"
+                                                         : "on the ring, and back";
     printf("%s: %ld bytes, %s\n", who, e->bytes, path);
     fflush(stdout);
     fs_poller_close_number(fs_pollable_of(e->c), e->fd, 1);
@@ -131,7 +134,9 @@ static void interrupt(int number) {
     limit.rest = 1000;
     fs_wait_spent(&limit, fs_wait_deadline(&limit));
     int sound = memory && now > 0 && !fs_is_poller_data(1) && *fs_reason_name(FS_REASON_FEW) && *fs_reason_text(FS_REASON_FEW);
-    if (c) sound = sound && fs_fd(c) >= 0 && fs_reason_of(c) < FS_REASONS && (fs_is(c, FS_IS_ATTACHED) || fs_path_is_undecided(c) || fs_reason_of(c));
+    if (c)
+        sound = sound && fs_fd(c) >= 0 && fs_reason_of(c) < FS_REASONS &&
+                (fs_is(c, FS_IS_ATTACHED) || fs_path_is_undecided(c) || fs_reason_of(c));
     fs_release(memory);
     if (!sound) _exit(2);
     interruptions++;
@@ -240,7 +245,8 @@ static size_t transfer_all(struct end *e, int what, char *bytes, size_t length) 
     size_t done = 0;
     enter(e, &call);
     while (done < length) {
-        int64_t part = what == FS_SEND ? fs_try_send(e->c, bytes + done, length - done, MSG_NOSIGNAL) : fs_try_recv(e->c, bytes + done, length - done, 0, FS_FINAL);
+        int64_t part = what == FS_SEND ? fs_try_send(e->c, bytes + done, length - done, MSG_NOSIGNAL)
+                                       : fs_try_recv(e->c, bytes + done, length - done, 0, FS_FINAL);
         check(part >= 0 || part == -EAGAIN, what == FS_SEND ? "send" : "receive");
         if (part == 0) break;
         if (part > 0) {

@@ -172,7 +172,8 @@ static int control(int op, uint32_t events) {
 
 static uint32_t wait_by_epoll(int64_t timeout) {
     struct epoll_event got[4];
-    int n = path == KERNEL ? epoll_wait(instance, got, 4, (int)(timeout / 1000000)) : fs_poller_wait(poller, instance, got, 4, timeout, NULL);
+    int n =
+        path == KERNEL ? epoll_wait(instance, got, 4, (int)(timeout / 1000000)) : fs_poller_wait(poller, instance, got, 4, timeout, NULL);
     MUST(n == 0 || n == 1, "%d events", n);
     MUST(n == 0 || got->data.u64 == DATA, "another one's data: %" PRIx64, got->data.u64);
     return n ? got->events : 0;
@@ -329,8 +330,8 @@ static void step(const char *text) {
 
 /* ---- the table --------------------------------------------------------------------------------------------------------------- */
 
-/* +~- add, modify, delete; ? what a wait tells at once; s r the peer sends, this end takes so many bytes; e z x a receive finds nothing, the end,
- * a reset; w f this end sends, sends until nothing goes; d the peer takes all; o the
+/* +~- add, modify, delete; ? what a wait tells at once; s r the peer sends, this end takes so many bytes; e z x a receive finds nothing,
+ * the end, a reset; w f this end sends, sends until nothing goes; d the peer takes all; o the
  * peer sends an urgent byte, u it is taken; h c k the peer shuts its sending, closes, resets, D is killed; H S this end shuts
  * sending, receiving; !+x=22 what fails, and how. */
 static const struct row {

@@ -1,9 +1,9 @@
-/* What the programs share whose scenarios fail by place: waiting.c, others.c, polling.c and messages.c. A run is a process, and does its scenario with the
- * failure and once more without. Nothing hangs; a byte that was sent comes, or somebody is told of an error; and afterwards no
- * descriptor, no allocation and no mapping is missing.
+/* What the programs share whose scenarios fail by place: waiting.c, others.c, polling.c and messages.c. A run is a process, and does its
+ * scenario with the failure and once more without. Nothing hangs; a byte that was sent comes, or somebody is told of an error; and
+ * afterwards no descriptor, no allocation and no mapping is missing.
  *
- * Built with sites.h, for tests/native/test_syscall_failures.py, each place where the scenarios ask the system fails once (sweep.h). Built without, each
- * scenario is done once and nothing fails. */
+ * Built with sites.h, for tests/native/test_syscall_failures.py, each place where the scenarios ask the system fails once (sweep.h). Built
+ * without, each scenario is done once and nothing fails. */
 #ifndef FASTSOCK_RUNS_H
 #define FASTSOCK_RUNS_H
 

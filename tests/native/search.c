@@ -362,7 +362,8 @@ static void check_many_links(void) {
     check((taken[0] = fs_region_take(in_vain->link->peer.key, WINDOW, CHUNK)) != in_vain, "it comes first of its link");
     fs_region_discard(taken[0]);
     park_for(101, 101 + FS_PARKED_BY_SEEKER - 2, 0);
-    check(fs_regions_parked(0) == FS_PARKED_BY_SEEKER && fs_region_take(in_vain->link->peer.key, WINDOW, CHUNK) == in_vain, "it goes early");
+    check(fs_regions_parked(0) == FS_PARKED_BY_SEEKER && fs_region_take(in_vain->link->peer.key, WINDOW, CHUNK) == in_vain,
+          "it goes early");
     fs_region_discard(in_vain);
     fs_links_clear();
 }
@@ -437,7 +438,8 @@ static int no_looks(void *at, size_t length, unsigned char *into) {
     return -1;
 }
 
-/* A region counts whole, but for its spare parts, below the cap. At the cap those that are there are looked at, and count what is in memory. */
+/* A region counts whole, but for its spare parts, below the cap. At the cap those that are there are looked at, and count what is in
+ * memory. */
 static void check_cap(void) {
     struct fs_region_ref *refs[3];
     int memfd;

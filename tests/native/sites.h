@@ -1,6 +1,6 @@
 /* Where the core asks the system: put in front of each file of a core whose `fs_system.recv(...)` was rewritten to `FS_AT(recv)(...)`
- * (tests/native/test_syscall_failures.py). Each such place notes itself before the call, and a program finds all of them between the two ends of
- * their section. */
+ * (tests/native/test_syscall_failures.py). Each such place notes itself before the call, and a program finds all of them between the two
+ * ends of their section. */
 #ifndef FASTSOCK_SITES_H
 #define FASTSOCK_SITES_H
 

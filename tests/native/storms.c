@@ -1,4 +1,5 @@
-/* Pollers (core/ready) under load: threads that wait on one, and on several; forks; peers that do not read; calls that fail: `storms [NAME]`. */
+/* Pollers (core/ready) under load: threads that wait on one, and on several; forks; peers that do not read; calls that fail: `storms
+ * [NAME]`. */
 #include "pollers.h"
 
 #include "os/memory.h"
@@ -97,7 +98,8 @@ static void storm_of(uint32_t flags, int waiters) {
     for (int i = 0; i < PAIRS; i++) pthread_join(senders[i], NULL);
     for (int i = 0; i < waiters; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < PAIRS; i++) {
-        check(fs_load_sc(&storm.received[i]) == storm.sent[i], "pair %d: %" PRIu64 " of %" PRIu64, i, fs_load_sc(&storm.received[i]), storm.sent[i]);
+        check(fs_load_sc(&storm.received[i]) == storm.sent[i], "pair %d: %" PRIu64 " of %" PRIu64, i, fs_load_sc(&storm.received[i]),
+              storm.sent[i]);
         close_pair(&pairs[i]);
     }
     finish();
@@ -243,8 +245,8 @@ static int fail_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event) 
     return FAILS ? (errno = ENOSPC, -1) : real.epoll_ctl(epoll, op, fd, event);
 }
 
-/* epoll_ctl fails as the kernel's does, and nothing is left of it. Without an event set the connection stays on the kernel, or, if it is on the
- * ring, is looked at now and then. */
+/* epoll_ctl fails as the kernel's does, and nothing is left of it. Without an event set the connection stays on the kernel, or, if it is on
+ * the ring, is looked at now and then. */
 static void failures(void) {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = 5};
     char bytes[4];

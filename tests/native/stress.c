@@ -244,7 +244,8 @@ static void settle(struct side *from, struct side *to) {
     check(from->ring.count.messages_sent == to->ring.count.messages_received, "messages counted differently");
     fs_send_ack(&to->ring, &to->own.receiver);
     check(fs_update_credits(&from->ring, &from->own.sender) == 0, "last credits: %s", from->ring.violation);
-    check(from->own.sender.credited == from->own.sender.posted && from->own.sender.head == from->own.sender.tail, "credits or arena bytes leaked");
+    check(from->own.sender.credited == from->own.sender.posted && from->own.sender.head == from->own.sender.tail,
+          "credits or arena bytes leaked");
 }
 
 static void plan(struct lane *lane, uint32_t lead, uint64_t *random) {

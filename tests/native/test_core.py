@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 from collections import defaultdict
@@ -76,10 +75,9 @@ INHERIT   lllllllll.ll
 """What each event does in each state of the path, DECIDED (a) to ANSWER_LATER (l): see forbidden.c."""
 
 
-def test_an_event_that_cannot_be_is_reported_in_release_builds_too(tmp_path: Path) -> None:
-    build = ended_well(CORE / "compile", tmp_path, "-O1")
-    flags = [*FLAGS, "-O1", NATIVE / "forbidden.c", tmp_path / "libfastsock.a", "-pthread"]
-    assert build + ended_well(*COMPILER, *flags, "-o", tmp_path / "forbidden") == ""
+def test_an_event_that_cannot_be_is_reported_in_release_builds_too(release: Path, tmp_path: Path) -> None:
+    flags = [*FLAGS, "-O1", NATIVE / "forbidden.c", release, "-pthread"]
+    assert "" == ended_well(*COMPILER, *flags, "-o", tmp_path / "forbidden") == ""
     told, broken, *walked = ended_well(tmp_path / "forbidden").splitlines()
     assert told == "0 1 1 internal error: event OUT is not allowed in this state"
     assert broken == "internal error: event NAMED is not allowed in this state of the path"
@@ -330,41 +328,34 @@ def test_a_call_past_the_table_is_found(library: Path, tmp_path: Path) -> None:
     assert calls_past_the_table(objects) == {"stray.o": {"recv", "malloc"}}
 
 
-LAST_CALL = "    CALL(long, sysconf, -1, (int what), (what))\n"
-
-
 def test_failures_find_what_is_forgotten(library: Path, tmp_path: Path) -> None:
     """A descriptor that stays open where the unread data gets no memory; and a call in the table that nobody makes."""
-    core, program = tmp_path / "core", tmp_path / "failures"
-    shutil.copytree(CORE, core)
-    table, leave = core / "os/syscalls.h", core / "conn/fallback.c"
+    leave, seeded = (CORE / "conn/fallback.c").read_text(), tmp_path / "fallback.c"
     closes = "(off_t)size) < 0) {\n        fs_system.close(fd);\n"
-    assert LAST_CALL in table.read_text()
-    assert closes in leave.read_text()
-    table.write_text(
-        table.read_text().replace(LAST_CALL, f"{LAST_CALL[:-1]} \\\n    CALL(int, fsync, -1, (int fd), (fd))\n")
-    )
-    leave.write_text(leave.read_text().replace(closes, closes.replace("fs_system.close(fd);", "")))
-    ended_well(core / "compile", tmp_path / "built", "-O0")
+    assert closes in leave
+    seeded.write_text(leave.replace(closes, closes.replace("fs_system.close(fd);", "")))
+    program = (NATIVE / "failures.c").read_text()
+    forgetful = tmp_path / "forgetful.c"
+    assert "CALL_sysconf," in program
+    forgetful.write_text(program.replace("CALL_sysconf,", ""))
 
-    def fails(folder: Path, built: Path, *arguments: str) -> tuple[int, str]:
-        flags = [*FLAGS[:-1], f"-I{folder}", "-O1", "-U_FORTIFY_SOURCE", "-pthread"]
-        ended_well(*COMPILER, *flags, NATIVE / "failures.c", built, "-o", program)
-        found = done(program, *arguments)
+    def fails(*words: object) -> tuple[int, str]:
+        """Of the program with other sources, which stand before the library's; behind them its arguments."""
+        *sources, arguments = words
+        into, flags = tmp_path / "failures", [*FLAGS, f"-I{NATIVE}", "-O1", "-U_FORTIFY_SOURCE", "-pthread"]
+        ended_well(*COMPILER, *flags, *sources, library, "-o", into)
+        found = done(into, *str(arguments).split())
         return found.returncode, found.stdout + found.stderr
 
-    def round_of(folder: Path, name: str) -> str:
-        """The first such call of the program in the variant that leaves, with its first error."""
-        calls = re.findall(r"^    (?:CALL|RAW)\(.+?, (\w+), ", (folder / "os/syscalls.h").read_text(), re.MULTILINE)
-        return str(((1 * 3 + 0) * len(calls) + calls.index(name)) * 4 << 20 | 1)
-
-    assert fails(CORE, library, "1", round_of(CORE, "fallocate")) == (0, "it came\n")
-    seeded = fails(core, tmp_path / "built/libfastsock.a", "1", round_of(core, "fallocate"))
-    assert seeded[0] == 1
-    assert "a descriptor is left" in seeded[1]
-    status, said = fails(core, tmp_path / "built/libfastsock.a", "1")
-    assert status == 1
-    assert "the scenario never calls fsync" in said
+    # The first such call of the program in the variant that leaves, with its first error.
+    table = (CORE / "os/syscalls.h").read_text()
+    calls = re.findall(r"^    (?:CALL|RAW)\(.+?, (\w+), ", table, re.MULTILINE)
+    first = f"1 {((1 * 3 + 0) * len(calls) + calls.index('fallocate')) * 4 << 20 | 1}"
+    assert fails(NATIVE / "failures.c", first) == (0, "it came\n")
+    status, said = fails(NATIVE / "failures.c", seeded, first)
+    assert (status, "a descriptor is left" in said) == (1, True)
+    status, said = fails(forgetful, "1")
+    assert (status, "the scenario never calls sysconf" in said) == (1, True)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="there are no copies but memcpy's")

@@ -30,6 +30,8 @@ INTERPOSE = CORE.parent / "interpose"
 INTERPOSE_SOURCES = sorted(INTERPOSE.rglob("*.[ch]"))
 LONGEST = 500
 """Lines of a source file, at most: a longer one is two things."""
+WIDEST = 140
+"""Columns of a line of C, at most."""
 
 LAYERS = (
     {"errors", "import_hooks"},
@@ -201,6 +203,18 @@ def test_each_acquire_and_release_has_a_label() -> None:
 def test_no_source_file_is_too_long() -> None:
     sources = [*SOURCES, *CORE_SOURCES, *INTERPOSE_SOURCES]
     assert [path for path in sources if len(path.read_text().splitlines()) > LONGEST] == []
+
+
+def test_no_line_of_c_is_too_wide() -> None:
+    rooms = ["core", "interpose", "launcher", "tests", "examples", "bench", "research", "models"]
+    sources = [path for room in rooms for path in sorted((CORE.parent / room).rglob("*.[ch]"))]
+    assert len(sources) > 200
+    assert [
+        f"{path.relative_to(CORE.parent)}:{number}"
+        for path in sources
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > WIDEST
+    ] == []
 
 
 CONNECTIONS = [CORE / f"include/fastsock{part}.h" for part in ("_reasons", "_types", "", "_poll", "_fork")]

@@ -3,8 +3,9 @@
  *     echo server epoll|threads|forks HOST PORT
  *     echo client blocking|polling|selecting|edges HOST PORT SEED
  *
- * A client makes one connection after the other. It sends bytes that follow from its seed, checks what comes back, and says of each connection "ok BYTES",
- * or "cut ERROR BYTES" if it ended early. Other bytes than it sent: "wrong", and it ends. Timers interrupt its calls. */
+ * A client makes one connection after the other. It sends bytes that follow from its seed, checks what comes back, and says of each
+ * connection "ok BYTES", or "cut ERROR BYTES" if it ended early. Other bytes than it sent: "wrong", and it ends. Timers interrupt its
+ * calls. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -254,7 +255,8 @@ static void be_client(const char *how) {
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     for (;;) {
         static const uint32_t sizes[] = {1, 300, 20000, 200000, 2000000};
-        struct talk t = {.epoll = epoll, .key = (uint64_t)draw(UINT32_MAX) << 16, .total = 1 + draw(sizes[draw(5)]), .closes_early = !draw(12)};
+        struct talk t = {
+            .epoll = epoll, .key = (uint64_t)draw(UINT32_MAX) << 16, .total = 1 + draw(sizes[draw(5)]), .closes_early = !draw(12)};
         struct sigaction action = {.sa_handler = on_alarm, .sa_flags = draw(2) ? SA_RESTART : 0};
         struct itimerval often = {{0, 200 + (int)draw(20000)}, {0, 1000}}, never = {0};
         sigaction(SIGALRM, &action, NULL);
@@ -284,7 +286,8 @@ static void be_client(const char *how) {
 int main(int count, char **words) {
     if (count < 5) return 1;
     signal(SIGPIPE, SIG_IGN);
-    address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(words[4])), .sin_addr.s_addr = inet_addr(words[3])};
+    address =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(words[4])), .sin_addr.s_addr = inet_addr(words[3])};
     if (!strcmp(words[1], "client")) {
         random_state = strtoull(words[5], NULL, 10) * 2 + 1;
         be_client(words[2]);

@@ -1,4 +1,5 @@
-/* A send from a buffer that the program may not touch, and a handler of the fault that ends the process. The peer prints how the connection ends. */
+/* A send from a buffer that the program may not touch, and a handler of the fault that ends the process. The peer prints how the connection
+ * ends. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <signal.h>

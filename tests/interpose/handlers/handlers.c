@@ -1,7 +1,7 @@
 /* Calls that POSIX allows in signal handlers, made in one: what they take of the stack, and whether they come to malloc.
  *
- * usage: handlers [OPERATIONS BEFORE [depths]]. It prints a line for each call, with `depths` the bytes too. On kernel TCP no call takes more
- * than on another socket. */
+ * usage: handlers [OPERATIONS BEFORE [depths]]. It prints a line for each call, with `depths` the bytes too. On kernel TCP no call takes
+ * more than on another socket. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -186,7 +186,8 @@ static void warm(int pair[2], int operations) {
     char byte;
     for (int i = 0; i < operations; i++) {
         if (i % 50 == 20) usleep(10000); /* the other end's answer takes its time */
-        if (write(pair[0], "x", 1) != 1 || read(pair[1], &byte, 1) != 1 || write(pair[1], "y", 1) != 1 || read(pair[0], &byte, 1) != 1) abort();
+        if (write(pair[0], "x", 1) != 1 || read(pair[1], &byte, 1) != 1 || write(pair[1], "y", 1) != 1 || read(pair[0], &byte, 1) != 1)
+            abort();
     }
 }
 

@@ -21,8 +21,11 @@ static void try(const char *what, const int *ends, const long *arguments) {
     during = -1;
     place = IP_OUTSIDE;
     long got = ip_call_asleep(&sleeps, IP_ASLEEP, ends, SYS_getpid, arguments);
-    printf("%s: %s, begun %d, asleep %d, then %d\n", what, got == getpid() ? "called" : got == -EINTR ? "EINTR" : "?", place != IP_NOT_BEGUN,
-           during, sleeps);
+    printf("%s: %s, begun %d, asleep %d, then %d\n", what,
+           got == getpid() ? "called"
+           : got == -EINTR ? "EINTR"
+                           : "?",
+           place != IP_NOT_BEGUN, during, sleeps);
 }
 
 int main(void) {

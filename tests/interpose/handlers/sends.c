@@ -1,4 +1,5 @@
-/* Sends on a connection while the handler of a library's sends there too. Prints what the kernel and what sigaction(2) say of the handler. */
+/* Sends on a connection while the handler of a library's sends there too. Prints what the kernel and what sigaction(2) say of the
+ * handler. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>

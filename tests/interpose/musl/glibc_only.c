@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags) { return syscall(SYS_preadv2, fd, v, count, at, 0L, flags); }
-ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags) { return syscall(SYS_pwritev2, fd, v, count, at, 0L, flags); }
+ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags) {
+    return syscall(SYS_pwritev2, fd, v, count, at, 0L, flags);
+}
 int close_range(unsigned first, unsigned last, int flags) { return (int)syscall(436, first, last, flags); }
 void closefrom(int first) { close_range(first < 0 ? 0 : (unsigned)first, ~0u, 0); }
 int execveat(int folder, const char *path, char *const arguments[], char *const environment[], int flags) {
@@ -44,8 +46,10 @@ int on_exit(void (*body)(int, void *), void *with) {
 const char *strerrorname_np(int number) {
 #define NAME(error) if (number == error) return #error;
     NAME(EAGAIN) NAME(EBADF) NAME(EBUSY) NAME(ECONNABORTED) NAME(ECONNREFUSED) NAME(ECONNRESET) NAME(EDESTADDRREQ) NAME(EDOM) NAME(EEXIST)
-    NAME(EFAULT) NAME(EINPROGRESS) NAME(EINTR) NAME(EINVAL) NAME(EIO) NAME(EISCONN) NAME(EMFILE) NAME(EMSGSIZE) NAME(ENFILE) NAME(ENOENT) NAME(EACCES)
+    NAME(EFAULT) NAME(EINPROGRESS) NAME(EINTR) NAME(EINVAL) NAME(EIO) NAME(EISCONN) NAME(EMFILE) NAME(EMSGSIZE) NAME(ENFILE) NAME(ENOENT)
+    NAME(EACCES)
     NAME(ENOEXEC) NAME(ENOMEM) NAME(ENOSYS) NAME(ENOTCONN) NAME(ENOTSOCK) NAME(ENOTSUP) NAME(ENOTTY) NAME(EPERM) NAME(EPIPE) NAME(ESPIPE)
-    NAME(ETIMEDOUT) NAME(ENOPROTOOPT) NAME(ENOTDIR) NAME(EADDRINUSE) NAME(EALREADY) NAME(ECHILD) NAME(ESRCH) NAME(ENODEV) NAME(ENXIO) NAME(ELOOP)
+    NAME(ETIMEDOUT) NAME(ENOPROTOOPT) NAME(ENOTDIR) NAME(EADDRINUSE) NAME(EALREADY) NAME(ECHILD) NAME(ESRCH) NAME(ENODEV) NAME(ENXIO)
+    NAME(ELOOP)
     return number ? "E?" : "0";
 }

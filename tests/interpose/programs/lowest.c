@@ -1,5 +1,5 @@
-/* A program of one thread whose connections move all the time, to it and from it, and go back with bytes unread. Each number that it is given
- * is the lowest that is free, by its own account. Usage: lowest CONNECTIONS; prints what was not. */
+/* A program of one thread whose connections move all the time, to it and from it, and go back with bytes unread. Each number that it is
+ * given is the lowest that is free, by its own account. Usage: lowest CONNECTIONS; prints what was not. */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
