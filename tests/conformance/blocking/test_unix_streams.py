@@ -398,5 +398,6 @@ def test_fastsock_ss_shows_its_ends(pair: Pair) -> None:
 
     pair.check_path()
     name = "@" + pair.near.getpeername()[1:].decode()
-    shown = [(each.local, each.path) for one in introspection.query({os.getpid()}) for each in one.connections]
-    assert sorted(shown) == sorted([("-", "ring"), (name, "ring")])
+    [process] = introspection.query({os.getpid()})
+    shown = [(each.local, each.peer, each.path, each.peer_pid) for each in process.connections]
+    assert sorted(shown) == [("-", name, "ring", os.getpid()), (name, "-", "ring", os.getpid())]
