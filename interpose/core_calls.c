@@ -128,7 +128,7 @@ struct fs_calls ip_calls = {
 
 void ip_tell_core(void) {
 #define FS_SAME(name) ip_calls.name = real.name;
-    FS_SAME(epoll_create1) FS_SAME(socketpair) FS_SAME(epoll_ctl) FS_SAME(shutdown) FS_SAME(setsockopt) FS_SAME(dup3)
+    FS_SAME(epoll_create1) FS_SAME(socketpair) FS_SAME(epoll_ctl) FS_SAME(shutdown) FS_SAME(getsockopt) FS_SAME(setsockopt) FS_SAME(dup3)
 #undef FS_SAME
     fs_set_calls(&ip_calls);
 }

@@ -94,6 +94,7 @@ typedef struct aiocb *restrict const *fs_aio_list;
     E(int, dup3, (int from, int to, int flags), (from, to, flags)) \
     E(int, fcntl, (int fd, int what, void *argument), (fd, what, argument)) \
     E(int, ioctl, (int fd, fs_ioctl_request what, void *argument), (fd, what, argument)) \
+    E(int, getsockopt, (int fd, int level, int option, void *value, socklen_t *size), (fd, level, option, value, size)) \
     E(int, setsockopt, (int fd, int level, int option, const void *value, socklen_t size), (fd, level, option, value, size)) \
     /* ways out */ \
     E(FILE *, fdopen, (int fd, const char *mode), (fd, mode)) \

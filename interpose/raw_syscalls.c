@@ -49,6 +49,7 @@ static int serve(long number, const long a[6], long *got) {
     case SYS_sendmmsg: *got = sendmmsg((int)a[0], (struct mmsghdr *)a[1], (unsigned)a[2], (int)a[3]); return 1;
     case SYS_recvmmsg: *got = recvmmsg((int)a[0], (struct mmsghdr *)a[1], (unsigned)a[2], (int)a[3], (struct timespec *)a[4]); return 1;
     case SYS_shutdown: *got = shutdown((int)a[0], (int)a[1]); return 1;
+    case SYS_getsockopt: *got = getsockopt((int)a[0], (int)a[1], (int)a[2], (void *)a[3], (socklen_t *)a[4]); return 1;
     case SYS_setsockopt: *got = setsockopt((int)a[0], (int)a[1], (int)a[2], (const void *)a[3], (socklen_t)a[4]); return 1;
     case SYS_ioctl: *got = ioctl((int)a[0], (unsigned long)a[1], (void *)a[2]); return 1;
     case SYS_fcntl: *got = fcntl((int)a[0], (int)a[1], (void *)a[2]); return 1;

@@ -57,7 +57,7 @@ static int add_ends(struct line *l, struct ip_socket *s) {
 static void add_user(struct line *l, struct ip_socket *s) {
     struct ucred who;
     socklen_t size = sizeof who;
-    if (getsockopt(fs_fd(ip_conn(s)), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid != (uid_t)-1 && who.uid != geteuid())
+    if (real.getsockopt(fs_fd(ip_conn(s)), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid != (uid_t)-1 && who.uid != geteuid())
         add(l, ", \"user\": %u", (unsigned)who.uid);
 }
 

@@ -68,9 +68,10 @@ static int64_t wait_for(struct ip_socket *s, struct wait *w) {
     return woken == 0 ? -EAGAIN : 1;
 }
 
-/* Waits a little for more than a look has seen. Returns false if there will be no more, or the call's time is over. */
+/* Waits a little for more than a look has seen. Returns false if there will be no more, or the call's time is over. (A stream of AF_UNIX
+ * shows what there is, MSG_WAITALL or not.) */
 static int look_again(struct ip_socket *s, struct wait *w) {
-    if (!fs_may_wait(ip_conn(s), w->what, &w->patience)) return 0;
+    if (s->is_unix || !fs_may_wait(ip_conn(s), w->what, &w->patience)) return 0;
     int64_t until = fs_wait_deadline(&w->patience);
     ip_thread.may_sleep = 1;
     int more = fs_wait_for_more(ip_conn(s));
@@ -177,7 +178,8 @@ static int64_t send_asleep(struct ip_socket *s, const struct wait *w, const stru
 
 static int64_t post(struct ip_socket *s, const struct wait *w, const struct pieces *p, size_t skip, size_t length, int flags, int *asleep) {
     *asleep = !(flags & MSG_OOB) && sleeps_in_kernel(s);
-    return *asleep ? send_asleep(s, w, p, skip, length, flags) : fs_try_send_pieces(ip_conn(s), p->v, skip, length, flags | FS_POLLS_FIRST);
+    return *asleep ? send_asleep(s, w, p, skip, length, flags & ~FS_TRIES_AGAIN)
+                   : fs_try_send_pieces(ip_conn(s), p->v, skip, length, flags | FS_POLLS_FIRST);
 }
 
 /* The bytes that the next call of the core's gets: the kernel takes a long send in strides, between which the connection may move. */
@@ -188,6 +190,14 @@ static size_t stride_of(struct ip_socket *s, const struct pieces *p, size_t sent
     return fs_kernel_part(p->v, sent, rest);
 }
 
+/* (A send in a stream of AF_UNIX that waits in the kernel takes the error along when the peer closes; one that begins then does not.) */
+static int64_t error_behind_wait(struct ip_socket *s) {
+    int error = 0;
+    if (s->is_unix && !fs_is(ip_conn(s), FS_IS_ATTACHED))
+        real.getsockopt(fs_fd(ip_conn(s)), SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error});
+    return -error;
+}
+
 /* What is left of a send. It has been tried once, and `sent` bytes are out. */
 static int64_t send_on(struct ip_socket *s, const struct pieces *p, int flags, size_t sent) {
     struct wait w = begin_wait(FS_SEND, 1);
@@ -196,6 +206,7 @@ static int64_t send_on(struct ip_socket *s, const struct pieces *p, int flags, s
         size_t piece = stride_of(s, p, sent, flags);
         int64_t part = post(s, &w, p, sent, piece, flags, &asleep);
         if (part == -EINPROGRESS) continue;
+        flags |= FS_TRIES_AGAIN;
         if (part > 0) {
             sent += (size_t)part;
             if (sent == p->length || (asleep && (size_t)part < piece)) return (int64_t)sent;
@@ -205,7 +216,7 @@ static int64_t send_on(struct ip_socket *s, const struct pieces *p, int flags, s
         if (part == 0) part = -EAGAIN;
         if (part == -EAGAIN && !(asleep && fs_wait_setting(ip_conn(s), FS_SEND) >= 0)) {
             part = wait_for(s, &w);
-            if (part > 0) continue;
+            if (part > 0 && (part = error_behind_wait(s)) == 0) continue;
         }
         if (part == -EINTR && !is_interrupted(s, &w) && !asleep) continue;
         return end_partial(s, sent, part);
@@ -240,6 +251,7 @@ int64_t ip_send(struct ip_socket *s, const void *data, size_t length, int flags)
     if (!waits || !length || (fs_is(ip_conn(s), FS_IS_SENDING_RING) && !(flags & MSG_OOB))) {
         part = fs_try_send(ip_conn(s), data, length, waits && length ? flags | FS_POLLS_FIRST : flags);
         if (part == (int64_t)length || (part < 0 && part != -EAGAIN) || !length) return part;
+        flags |= FS_TRIES_AGAIN;
     }
     return send_rest(s, data, length, flags, waits, part);
 }
@@ -251,6 +263,7 @@ int64_t ip_send_pieces(struct ip_socket *s, const struct iovec *v, size_t length
     if (!waits || (fs_is(ip_conn(s), FS_IS_SENDING_RING) && !(flags & MSG_OOB))) {
         part = fs_try_send_pieces(ip_conn(s), v, 0, length, waits ? flags | FS_POLLS_FIRST : flags);
         if (part == (int64_t)length || (part < 0 && part != -EAGAIN)) return part;
+        flags |= FS_TRIES_AGAIN;
     }
     return waits ? send_on(s, &p, flags, part > 0 ? (size_t)part : 0) : send_at_once(s, &p, flags, part);
 }

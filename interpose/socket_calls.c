@@ -66,7 +66,7 @@ int socketpair(int family, int type, int protocol, int made[2]) {
 
 static int option_of(int fd, int option) {
     int value = -1;
-    return getsockopt(fd, SOL_SOCKET, option, &value, &(socklen_t){sizeof value}) ? -1 : value;
+    return real.getsockopt(fd, SOL_SOCKET, option, &value, &(socklen_t){sizeof value}) ? -1 : value;
 }
 
 /* The family of a socket whose connections are served, else AF_UNSPEC. */

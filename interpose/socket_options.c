@@ -97,12 +97,26 @@ int setsockopt(int fd, int level, int option, const void *value, socklen_t size)
     return (int)ip_end_with(s, &call, done);
 }
 
+/* (Options are kept in the kernel, and so are errors, but for those that only the ring knows.) */
+int getsockopt(int fd, int level, int option, void *value, socklen_t *size) {
+    struct fs_call call;
+    int got = real.getsockopt(fd, level, option, value, size), error = 0;
+    if (ip_likely(level != SOL_SOCKET || option != SO_ERROR || got < 0)) return got;
+    struct ip_socket *s = ip_socket_at(fd);
+    memcpy(&error, value, IP_MIN(*size, sizeof error));
+    if (error || !s || !ip_is(&s->thing, IP_CONNECTION) || !ip_hold(s, &call)) return got;
+    error = fs_take_error(ip_conn(s));
+    ip_end(s, &call);
+    memcpy(value, &error, IP_MIN(*size, sizeof error));
+    return got;
+}
+
 int ip_tells_left(struct ip_socket *s) {
     uint32_t known = ip_load_relaxed(&s->tells_left);
     if (s->is_unix) return 0;
     if (known == IP_LEFT_NOT_ASKED || fs_is(ip_conn(s), FS_IS_SHARED)) { /* (another process may have set it) */
         int set = 0;
-        getsockopt(fs_fd(ip_conn(s)), IPPROTO_TCP, TCP_INQ, &set, &(socklen_t){sizeof set});
+        real.getsockopt(fs_fd(ip_conn(s)), IPPROTO_TCP, TCP_INQ, &set, &(socklen_t){sizeof set});
         known = set ? IP_LEFT_TOLD : IP_LEFT_UNTOLD;
         ip_store_relaxed(&s->tells_left, known);
     }

@@ -274,8 +274,8 @@ static void copy_both_ways(struct fs_connection *c, struct fs_unread_data *unrea
         }
         int wants = inward.done == inward.length && !inward.ended && !fs_is_collecting(c);
         int polls = wants && shut_but_alive(c);
-        if (polls && outward.ended && !unread_data->returned && !unread_data->unknown) {
-            /* Shut in both directions: the kernel answers later bytes with RST, as it would the reader's. */
+        if (polls && (outward.ended || !c->stream->resets) && !unread_data->returned && !unread_data->unknown) {
+            /* Shut in both directions: the kernel answers later bytes with RST, as it would the reader's. Or it refuses them. */
             inward.ended = 1;
             fs_system.shutdown(far, SHUT_WR);
             continue;
@@ -386,8 +386,9 @@ int fs_swap_to_bridge(struct fs_connection *c, int near, struct fs_shared_side *
             return failed;
         }
     }
-    /* Shut in both directions, the socket would answer the unread bytes with RST: the bridge ends its stream after them. */
-    if (fs_load_relaxed(&c->is.shut_receiving) && !fs_load_relaxed(&c->is.shut_sending))
+    /* The bridge ends its stream after the unread bytes, where the socket would answer them with RST, shut in both directions, or would refuse
+     * them because it is shut for receiving. */
+    if (fs_load_relaxed(&c->is.shut_receiving) && !fs_load_relaxed(&c->is.shut_sending) && c->stream->resets)
         fs_system.shutdown(near, SHUT_RD);
     if (fs_load_relaxed(&c->is.shut_sending)) fs_system.shutdown(near, SHUT_WR);
     /* The region and the old state stay mapped until the connection ends: a thread may be reading them without a lock. */

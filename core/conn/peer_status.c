@@ -67,25 +67,37 @@ int fs_eof_is_hidden(struct fs_connection *c) {
 
 /* ---- the results of calls ---------------------------------------------------------------------------------------- */
 
+/* A kernel that resets nothing tells an end once, by whichever call asks first, that the other one closed with bytes unread. Those in the
+ * ring it does not see. */
+static int owes_unread_error(struct fs_connection *c) {
+    if (c->stream->resets || !fs_is_attached(c) || fs_load_relaxed(&c->is.death_told) || fs_moved(c) & FS_SENDING_BACK) return 0;
+    return (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_RESET ||
+           (fs_peer_has_unread(&c->ring) && c->stream->peer_state(fs_fd(c)) == FS_PEER_CLOSED);
+}
+
+int fs_take_error(struct fs_connection *c) {
+    if (fs_load_relaxed(&c->is.pending_error)) return (int)-fs_take_pending_error(c);
+    if (!owes_unread_error(c)) return 0;
+    fs_note_death_told(c);
+    return ECONNRESET;
+}
+
 /* The kernel connection has ended. TCP resets a connection when a process dies with bytes unread; here the bytes lay in the ring, where
  * the kernel did not see them. Returns -ECONNRESET once, then 0. */
 static int64_t error_at_death(struct fs_connection *c) {
     if (fs_load_relaxed(&c->is.death_told) || fs_has_descriptor(&c->ring)) return 0;
-    /* (Of the bytes its kernel did not see one.) */
-    int closed_unread = !c->stream->resets && (fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_RESET;
-    /* (Of such a kernel the error comes in front of the end of the stream, too.) */
-    int left_unread = c->stream->resets ? fs_left_unread(&c->ring)
-                                        : fs_peer_has_unread(&c->ring) && c->stream->peer_state(fs_fd(c)) == FS_PEER_CLOSED;
-    if (!left_unread && !closed_unread) return 0;
+    if (c->stream->resets ? !fs_left_unread(&c->ring) : !owes_unread_error(c)) return 0;
     fs_note_death_told(c);
     return -ECONNRESET;
 }
 
-/* The kernel does not know of bytes of ours that were left in the ring, and takes some more while a peer closes. On TCP the reset that
+/* The kernel does not know of bytes of ours that were left in the ring, and takes some more while a peer closes. One that resets nothing
+ * refuses a send for what the peer has shut, and tells the error only to one that had begun before. On TCP the reset that
  * they cause is reported once, and before our own end is: -ECONNRESET, or -EPIPE if the peer had ended its stream before. */
-int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sender) {
+int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sender, int tries_again) {
     if (fs_is_broken(c) || fs_load_relaxed(&c->is.death_told)) return -EPIPE;
-    if (!c->stream->resets) return 0;
+    if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
+    if (!c->stream->resets) return tries_again ? -fs_take_error(c) : 0;
     if (!fs_peer_is_gone(c) || !fs_peer_has_unread(&c->ring) || fs_moved(c) & FS_SENDING_BACK) return 0;
     if ((fs_load_sc(&c->ring.tx->doorbell) & (FS_SHUT | FS_GONE)) == FS_SHUT)
         return 0; /* the peer has shut both its directions, and may live: its kernel answers */
@@ -113,7 +125,7 @@ int64_t fs_recv_kernel_error(struct fs_connection *c, int error) {
 
 /* What the kernel reports here is the one error of the connection: no other follows. */
 int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result) {
-    if (result < 0 && result != -EAGAIN && result != -EINTR) fs_note_death_told(c);
+    if (result < 0 && result != -EAGAIN && result != -EINTR && (result != -EPIPE || c->stream->resets)) fs_note_death_told(c);
     return result;
 }
 

@@ -32,8 +32,8 @@ int64_t fs_discard_kernel(struct fs_connection *c, size_t most);
 /* Stores how far the kernel's stream was read, in bytes since the connection began. Returns 0 if the kernel cannot say. */
 int fs_kernel_position(struct fs_connection *c, uint64_t *taken);
 
-/* Returns the error of a send that nobody will read: -errno, or 0 if the kernel's answer counts. */
-int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sender);
+/* Returns the error of a send that nobody will read: -errno, or 0 if the kernel's answer counts. `tries_again`: FS_TRIES_AGAIN. */
+int64_t fs_send_error_after_close(struct fs_connection *c, struct fs_sender *sender, int tries_again);
 
 int64_t fs_recv_at_end(struct fs_connection *c); /* result of a receive at the end of the kernel's stream: 0 or -ECONNRESET */
 int64_t fs_recv_kernel_error(struct fs_connection *c, int error); /* result of a receive when the kernel returns `error` */

@@ -125,7 +125,7 @@ static inline __attribute__((always_inline)) int64_t try_send(struct fs_connecti
         doorbell & FS_GONE) {
         /* Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer. */
         if (sender->fin_sent) fs_check_peer_lost(c); /* nobody may have checked since */
-        part = fs_awaits_reset(c, sender) ? -EAGAIN : fs_send_error_after_close(c, sender);
+        part = fs_awaits_reset(c, sender) ? -EAGAIN : fs_send_error_after_close(c, sender, flags & FS_TRIES_AGAIN);
         if (part == -EPIPE && !(flags & MSG_NOSIGNAL)) raise_sigpipe();
         if (part == 0) {
             part = send_kernel(c, from, length, flags);

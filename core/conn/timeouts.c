@@ -61,7 +61,8 @@ static int is_reported_once(int64_t error) {
 
 int64_t fs_end_partial(struct fs_connection *c, int64_t done, int64_t why) {
     if (done > 0) {
-        if (is_reported_once(why)) fs_note_error(c, (uint32_t)-why);
+        /* (Where the kernel resets nothing, the call that has done a part has taken the error.) */
+        if (is_reported_once(why) && c->stream->resets) fs_note_error(c, (uint32_t)-why);
         return done;
     }
     return done < 0 && c->stream->waits_for_nothing ? 0 : why;

@@ -66,7 +66,8 @@ void fs_notify_receiver(struct fs_connection *c, struct fs_sender *sender, uint3
 
 void fs_draw_reset(struct fs_connection *c, struct fs_sender *sender) {
     fs_note_lost(c);
-    if (!sender->reset_drawn && c->stream->resets) fs_send_kernel(c, "", 1, MSG_NOSIGNAL);
+    /* (Where the peer's own reset has come first, this call is told of it, and the kernel tells it once.) */
+    if (!sender->reset_drawn && c->stream->resets && fs_send_kernel(c, "", 1, MSG_NOSIGNAL) == -ECONNRESET) fs_note_error(c, ECONNRESET);
     sender->reset_drawn = 1;
 }
 

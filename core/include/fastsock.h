@@ -304,7 +304,11 @@ enum fs_final {
 /* The flags of recv that are supported here. MSG_OOB and MSG_ERRQUEUE need the kernel; others mean nothing to TCP. */
 enum { FS_RECEIVE_FLAGS = MSG_PEEK | MSG_DONTWAIT | MSG_NOSIGNAL | MSG_TRUNC | MSG_WAITALL | MSG_CMSG_CLOEXEC };
 
-enum { FS_POLLS_FIRST = 1 << 23 }; /* a flag of fs_try_send beside MSG_*, not the kernel's: the caller waits for credits */
+/* Flags of fs_try_send beside MSG_*, not the kernel's. */
+enum {
+    FS_POLLS_FIRST = 1 << 23, /* the caller waits for credits */
+    FS_TRIES_AGAIN = 1 << 24,  /* this call has tried before, and found no room for all */
+};
 
 /* Receives without blocking. `final`: enum fs_final. `flags`: MSG_PEEK, MSG_TRUNC, and flags for the kernel. Returns bytes, 0 at the end of
  * the stream, FS_VIOLATED, or -errno.
@@ -313,7 +317,8 @@ enum { FS_POLLS_FIRST = 1 << 23 }; /* a flag of fs_try_send beside MSG_*, not th
 int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final);
 
 /* Sends without blocking. Returns the bytes accepted, FS_VIOLATED, or -errno. With MSG_OOB what this side sends goes through the kernel
- * from now on. Other `flags` beside FS_POLLS_FIRST matter to the kernel only.
+ * from now on. Other `flags` beside FS_POLLS_FIRST and FS_TRIES_AGAIN matter to the kernel
+ * only.
  * Errors: EAGAIN (no credit or no room, or a lock's holder is stopped); as TCP gives them: EPIPE, and ECONNRESET, ECONNREFUSED,
  * EHOSTUNREACH, ENETUNREACH, ETIMEDOUT, each once; of send(2) on kernel TCP: EBADF, EFAULT, EINVAL, ENOBUFS, ENOMEM, ENOTCONN. [inside] */
 int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags);
@@ -341,6 +346,9 @@ int64_t fs_send_asleep(struct fs_connection *c, const struct iovec *v, size_t sk
 /* Returns the bytes in the ring that are unread here (FS_RECEIVE, FIONREAD), or at the peer (FS_SEND, SIOCOUTQ: as far as the kernel of its
  * kind counts them); -1 if this side does not receive from the ring, or send into it. [inside] */
 int64_t fs_unread(struct fs_connection *c, int what);
+
+/* Returns the error that SO_ERROR has to report and the kernel does not know, and clears it; 0: none. [inside] */
+int fs_take_error(struct fs_connection *c);
 
 /* ---- waits -------------------------------------------------------------------------------------------------------- */
 

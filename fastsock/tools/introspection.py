@@ -34,6 +34,7 @@ from fastsock._native.control import (
 )
 from fastsock._native.libc_front import COUNTERS
 from fastsock.path_events import REASONS
+from fastsock.tools.unix_streams import unix_streams
 
 __all__ = ["COUNTERS", "VERSION", "Connection", "Link", "Process", "query"]
 
@@ -56,7 +57,6 @@ SO_PASSRIGHTS = 83
 PREFIX = "@fastsock/ask/"
 SCM_CREDENTIALS = 2
 NOBODY = (1 << 32) - 1  # a user who is unknown
-UNNAMED = "-"  # an end of a unix stream that has no name, and any that is another process's
 
 TCP_STATES = {
     1: "ESTAB",
@@ -286,6 +286,7 @@ class _Kernel:
     send_queue: int
     receive_queue: int
     user: int = 0
+    other: int = 0  # of a unix stream: the inode of the other end
 
 
 def kernel_connections(listening: bool = False, of: int | None = None) -> dict[int, _Kernel]:
@@ -304,15 +305,9 @@ def kernel_connections(listening: bool = False, of: int | None = None) -> dict[i
 
 
 def unix_connections() -> dict[int, _Kernel]:
-    """Returns the connected stream sockets of AF_UNIX by inode, each with its own name where it has one."""
-    found = {}
-    for line in _lines("/proc/net/unix"):
-        words = line.split(maxsplit=7)
-        if (words[4], words[5]) == ("0001", "03"):
-            found[int(words[6])] = _Kernel(
-                words[7] if len(words) > 7 else UNNAMED, UNNAMED, state=1, send_queue=0, receive_queue=0
-            )
-    return found
+    """Returns the connected stream sockets of AF_UNIX by inode."""
+    told = unix_streams().items()
+    return {inode: _Kernel(name, peer, 1, 0, 0, other=other) for inode, (name, peer, other) in told}
 
 
 def _lines(table: str) -> list[str]:
@@ -431,12 +426,14 @@ def command_line(words: Iterable[str]) -> str:
 def _processes(answers: list[_Answers]) -> list[Process]:
     kernel = kernel_connections()
     owners: dict[tuple[str, str], int] = {}
+    holders: dict[int, list[int]] = {}
     if any(inode not in kernel for one in answers for inode in one.roll):
         kernel |= unix_connections()
     for one in answers:
         for inode in one.roll:
-            if inode in kernel and kernel[inode].peer != UNNAMED:
+            if inode in kernel:
                 owners[kernel[inode].local, kernel[inode].peer] = one.pid
+                holders.setdefault(inode, []).append(one.pid)
     processes = []
     count = len(COUNTERS)
     for one in answers:
@@ -448,7 +445,7 @@ def _processes(answers: list[_Answers]) -> list[Process]:
                 protocol=one.protocol,
                 gone=dict(zip(COUNTERS, told[:count], strict=True)),
                 names=told[count + 1],
-                connections=tuple(sorted(_connections(one, kernel, owners), key=lambda each: each.inode)),
+                connections=tuple(sorted(_connections(one, kernel, owners, holders), key=lambda each: each.inode)),
                 links=tuple(sorted(map(_link, one.links), key=lambda each: each.peer_pid or 0)),
             )
         )
@@ -468,7 +465,9 @@ def _link(told: tuple[int, ...]) -> Link:
     )
 
 
-def _connections(one: _Answers, kernel: dict[int, _Kernel], owners: dict[tuple[str, str], int]) -> Iterator[Connection]:
+def _connections(
+    one: _Answers, kernel: dict[int, _Kernel], owners: dict[tuple[str, str], int], holders: dict[int, list[int]]
+) -> Iterator[Connection]:
     for inode, number in one.roll.items():
         known = kernel.get(inode)
         if known is None:  # a listener, or closed meanwhile
@@ -481,6 +480,7 @@ def _connections(one: _Answers, kernel: dict[int, _Kernel], owners: dict[tuple[s
         else:
             path = "tcp"
             reason = REASONS[number - 1] if 0 < number <= len(REASONS) else "not moved yet"
+        at_other = sorted(holders.get(known.other, []), key=one.pid.__eq__)  # (of a shared pair this process has both)
         yield Connection(
             inode=inode,
             local=known.local,
@@ -488,7 +488,7 @@ def _connections(one: _Answers, kernel: dict[int, _Kernel], owners: dict[tuple[s
             state=TCP_STATES.get(known.state, str(known.state)),
             path=path,
             reason=reason,
-            peer_pid=owners.get((known.peer, known.local)),
+            peer_pid=next(iter(at_other), None) if known.other else owners.get((known.peer, known.local)),
             # Once a direction has moved, nothing of it lies in the kernel.
             receive_queue=(end[5] if end is not None else 0) + (0 if flags & RECEIVES else known.receive_queue),
             send_queue=0 if flags & SENDS else known.send_queue,

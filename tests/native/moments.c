@@ -172,6 +172,34 @@ static void post_to_bridge(void) {
     close_ends();
 }
 
+/* ---- a reset that comes before one is drawn ------------------------------------------------------------------------------ */
+
+static int resets_first;
+
+/* The peer ends before this byte of ours, which is to draw its reset, is sent. */
+static ssize_t send_behind_reset(int fd, const void *data, size_t size, int flags) {
+    struct linger at_once = {1, 0};
+    if (resets_first) {
+        resets_first = 0;
+        int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        check(other >= 0 && setsockopt(ends[1].number, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0, "no reset: %m");
+        check(dup2(other, ends[1].number) >= 0 && close(other) == 0, "closing: %m");
+    }
+    return send(fd, data, size, flags);
+}
+
+static void draw_behind_reset(void) {
+    open_ends();
+    move_ends();
+    check(fs_try_send(&ends[0].c, "unread", 6, MSG_NOSIGNAL) == 6, "sending");
+    fs_publish_gone(&ends[1].c);
+    resets_first = 1;
+    int64_t told = fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL);
+    check(!resets_first && told == -ECONNRESET, "the error of the reset is lost: %lld", (long long)told);
+    check(fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) == -EPIPE, "it is told twice");
+    close_ends();
+}
+
 int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t random;
@@ -180,6 +208,7 @@ int main(int count, char **arguments) {
     plain_malloc = fs_system.malloc;
     fs_system.malloc = find_no_memory;
     fs_system.recv = receive_slowly;
+    fs_system.send = send_behind_reset;
     have_processors_to_spare();
     post_to_bridge(); /* once: it takes seconds */
     while (next_round(&rounds, &random)) {
@@ -190,7 +219,8 @@ int main(int count, char **arguments) {
         poll_for_credits();
         leave_without_memory();
         give_up_number();
+        draw_behind_reset();
     }
-    printf("%u rounds, %u moments\n", rounds.done, 7 * rounds.done);
+    printf("%u rounds, %u moments\n", rounds.done, 8 * rounds.done);
     return 0;
 }

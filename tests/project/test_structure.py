@@ -51,6 +51,7 @@ LAYERS = (
     {"patching"},
     {""},  # the package itself
     {"advice", "exporters", "tools"},
+    {"tools.unix_streams"},
     {"tools.columns", "tools.introspection"},
     {"run_report", "tools.groups"},
     {"_startup"},

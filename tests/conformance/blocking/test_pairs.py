@@ -486,3 +486,18 @@ def test_names_and_credentials_are_the_kernels(ends: Ends, kind: str) -> None:
         who = array.array("i", near.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         assert who[0] == os.getpid()
         os.kill(child, signal.SIGKILL)
+
+
+def test_fastsock_ss_names_the_process_at_the_other_end(ends: Ends, kind: str) -> None:
+    if kind == "kernel":
+        return  # there is nothing to ask for
+    from fastsock.tools import introspection
+
+    near, far = ends
+    with forked(lambda: (near.close(), echo(far))) as child:
+        far.close()
+        exchange(near)
+        shown = {each.pid: each.connections for each in introspection.query({os.getpid(), child})}
+        assert [each.peer_pid for each in shown[os.getpid()]] == [child]
+        assert [each.peer_pid for each in shown[child]] == [os.getpid()]
+        near.shutdown(socket.SHUT_WR)

@@ -3,6 +3,7 @@
 `conformance/test_unix_streams.py` runs the bodies of the other files on them."""
 
 import array
+import errno
 import fcntl
 import os
 import select
@@ -11,10 +12,25 @@ import struct
 import tempfile
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from harness.pairs import KINDS, Pair, configured, make_pair, move, path_of, read_exactly, read_to_eof, socket_class
+from harness.pairs import (
+    KINDS,
+    Pair,
+    configured,
+    fill,
+    leave,
+    make_pair,
+    move,
+    path_of,
+    poll_mask,
+    read_exactly,
+    read_to_eof,
+    socket_class,
+    when_main_sleeps,
+)
 
 pytestmark = pytest.mark.usefixtures("bounded")
 
@@ -94,6 +110,74 @@ def test_the_peer_ends_its_stream_and_closes_with_bytes_unread(pair: Pair, told:
     assert near.recv(10) == b""
 
 
+def error_of(sock: socket.socket) -> str | None:
+    number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    return errno.errorcode[number] if number else None
+
+
+def outcome(call: Callable[..., Any], *arguments: object) -> Any:
+    try:
+        return call(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+
+def has_error(sock: socket.socket) -> bool:
+    return bool(poll_mask(sock) & select.POLLERR)
+
+
+ASKS: dict[str, Callable[[socket.socket], Any]] = {
+    "SO_ERROR": error_of,
+    "recv": lambda sock: outcome(sock.recv, 10),
+    "send": lambda sock: outcome(sock.send, b"x"),
+    "poll": has_error,
+}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"poll": True, "SO_ERROR": "ECONNRESET", "recv": b""},
+        {"recv": "ECONNRESET", "SO_ERROR": None, "poll": False},
+        {"send": "EPIPE", "recv": "ECONNRESET", "poll": False},
+        {"send": "EPIPE", "SO_ERROR": "ECONNRESET", "poll": False, "recv": b""},
+    ],
+    ids=" ".join,
+)
+def test_the_error_of_bytes_left_unread_is_told_once(pair: Pair, told: dict[str, Any]) -> None:
+    """A send that finds the end tells another one, and does not take it away."""
+    near, far = pair
+    near.sendall(b"unread")
+    far.close()
+    assert {ask: ASKS[ask](near) for ask in told} == told
+
+
+def test_a_send_waits_for_room_when_the_peer_closes(pair: Pair) -> None:
+    near, far = pair
+    fill(near)
+    closing = when_main_sleeps(far.close)
+    assert outcome(near.send, b"more") == "ECONNRESET"
+    closing.result()
+    assert [outcome(near.send, b"x"), outcome(near.recv, 10)] == ["EPIPE", b""]
+
+
+def test_a_send_has_done_a_part_when_the_peer_closes(pair: Pair) -> None:
+    """It has taken the error with it."""
+    near, far = pair
+    closing = when_main_sleeps(far.close)
+    assert 0 < near.send(bytes(20 << 20)) < 20 << 20
+    closing.result()
+    assert [outcome(near.send, b"x"), error_of(near), outcome(near.recv, 10)] == ["EPIPE", None, b""]
+
+
+def test_peeking_for_all_shows_what_there_is(pair: Pair) -> None:
+    """TCP waits for the rest."""
+    near, far = pair
+    far.sendall(b"a part")
+    assert near.recv(10, socket.MSG_PEEK | socket.MSG_WAITALL) == b"a part"
+    assert near.recv(10) == b"a part"
+
+
 @pytest.mark.parametrize("last", ["of its own", "of both"])
 def test_the_end_of_a_stream_that_was_shut_in_both_directions_is_no_reset(pair: Pair, last: str) -> None:
     near, far = pair
@@ -132,6 +216,26 @@ def test_what_was_sent_before_the_peer_has_shut_receiving(pair: Pair) -> None:
     near.sendall(b"before")
     far.shutdown(socket.SHUT_RD)
     assert far.recv(100) == b"before"
+    assert far.recv(100) == b""
+
+
+@pytest.mark.parametrize("leaves", ["near", "far", "nobody"])
+@pytest.mark.parametrize("unread", [b"", b"unread"])
+def test_leaving_an_end_that_is_shut_for_receiving(pair: Pair, unread: bytes, leaves: str) -> None:
+    """The kernel does not take bytes for it any more: what lay unread is delivered all the same."""
+    near, far = pair
+    if unread:
+        far.sendall(unread)
+    near.shutdown(socket.SHUT_RD)
+    for name, sock in (("near", near), ("far", far)):
+        if name == leaves:
+            leave(sock)
+    assert read_to_eof(near) == unread
+    with pytest.raises(BrokenPipeError):
+        far.send(b"x")
+    near.sendall(b"the other way")
+    assert far.recv(100) == b"the other way"
+    near.close()
     assert far.recv(100) == b""
 
 
@@ -294,5 +398,6 @@ def test_fastsock_ss_shows_its_ends(pair: Pair) -> None:
 
     pair.check_path()
     name = "@" + pair.near.getpeername()[1:].decode()
-    shown = [(each.local, each.path) for one in introspection.query({os.getpid()}) for each in one.connections]
-    assert sorted(shown) == sorted([("-", "ring"), (name, "ring")])
+    [process] = introspection.query({os.getpid()})
+    shown = [(each.local, each.peer, each.path, each.peer_pid) for each in process.connections]
+    assert sorted(shown) == [("-", name, "ring", os.getpid()), (name, "-", "ring", os.getpid())]
