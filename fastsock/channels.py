@@ -25,7 +25,7 @@ SPIN = 50e-6
 LOOK = 0.1
 """Seconds that a call sleeps at most before it looks if another thread has closed the channel."""
 PAUSE = 0.001
-"""Seconds between two looks at what nothing tells of: another process's turn to write, or room for a message."""
+"""Seconds between two looks at what no event reports: another process's turn to write, or room for a message."""
 
 
 def _bytes_of(data: Buffer) -> memoryview:

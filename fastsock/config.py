@@ -100,11 +100,8 @@ class Settings:
     """Number of descriptors, and so of credits, in each direction of a connection (w in SOVIA, section 3.2)."""
 
     ack_threshold: int
-    """Number of consumed descriptors after which the receiver sends an acknowledgement: less than `window`, or 1 (t in
-    SOVIA, section 3.2)."""
-
-    _delayed_ack: bool
-    """False: the receiver acknowledges every descriptor at once."""
+    """Number of consumed descriptors after which the receiver sends an acknowledgement: less than `window`, or 1, for
+    each descriptor at once (t in SOVIA, section 3.2)."""
 
     chunk_size: int
     """Largest payload of a descriptor in bytes, a multiple of 64 (the message chunk of SOVIA)."""

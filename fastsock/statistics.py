@@ -39,6 +39,25 @@ class Metric:
     """True for a counter, which never decreases; false for an up-down counter."""
 
 
+COUNTERS: tuple[tuple[str, str, str, str, dict[str, str]], ...] = (
+    ("io", "By", "Payload bytes sent and received on the ring", "network.io.direction",
+     {"transmit": "bytes_sent", "receive": "bytes_received"}),
+    ("messages", "{message}", "Messages (DATA descriptors) sent and received on the ring", "network.io.direction",
+     {"transmit": "messages_sent", "receive": "messages_received"}),
+    ("acknowledgements", "{acknowledgement}", "Acknowledgements sent alone or together with data",
+     "fastsock.acknowledgement", {"alone": "acks_alone", "piggybacked": "acks_piggybacked"}),
+    ("sends.combined", "{send}", "Sends that shared a message", "", {"": "sends_combined"}),
+    ("doorbells", "{wakeup}", "Wakeups sent to a sleeping peer", "", {"": "doorbells_rung"}),
+    ("polls", "{wait}", "Waits that polled, by success of the polling", "fastsock.poll",
+     {"paid": "polls_paid", "unpaid": "polls_unpaid"}),
+    ("poll.duration", "s", "Time spent polling", "", {"": "poll_ns"}),
+    ("poll.unpaid.duration", "s", "Time spent polling in vain", "", {"": "poll_unpaid_ns"}),
+    ("sleeps", "{wait}", "Blocking calls that slept", "", {"": "sleeps"}),
+    ("calls", "{call}", "System calls to sleep or to wake the peer", "", {"": "system_calls"}),
+)  # fmt: skip
+"""Metrics that grow: name, unit, what it is, the attribute, and the field of each of its values."""
+
+
 @attrs.frozen(kw_only=True)
 class Stats:
     """Counters of this process since its start. Each end of a connection counts for itself."""
@@ -82,62 +101,25 @@ class Stats:
     def metrics(self) -> tuple[Metric, ...]:
         """Returns the statistics as OpenTelemetry metrics. All are counters except `fastsock.connections`, which can
         decrease: a connection counts as on kernel TCP until it moves."""
-        return (
+        said = "Connections by path, and the reason for those on kernel TCP"
+        on_tcp = (({"fastsock.path": "tcp", "fastsock.reason": why}, n) for why, n in self.fallback_reasons.items())
+        paths = (({"fastsock.path": "ring"}, self.connections_ring), *on_tcp)
+        counters = (
             Metric(
-                "fastsock.connections",
-                "{connection}",
-                "Connections by path, and the reason for those on kernel TCP",
-                (
-                    ({"fastsock.path": "ring"}, self.connections_ring),
-                    *(
-                        ({"fastsock.path": "tcp", "fastsock.reason": reason}, count)
-                        for reason, count in self.fallback_reasons.items()
-                    ),
+                f"fastsock.{name}",
+                unit,
+                description,
+                tuple(
+                    (
+                        {attribute: value} if attribute else {},
+                        getattr(self, field) / 1e9 if unit == "s" else getattr(self, field),
+                    )
+                    for value, field in fields.items()
                 ),
-                grows=False,
-            ),
-            Metric(
-                "fastsock.io",
-                "By",
-                "Payload bytes sent and received on the ring",
-                (
-                    ({"network.io.direction": "transmit"}, self.bytes_sent),
-                    ({"network.io.direction": "receive"}, self.bytes_received),
-                ),
-            ),
-            Metric(
-                "fastsock.messages",
-                "{message}",
-                "Messages (DATA descriptors) sent and received on the ring",
-                (
-                    ({"network.io.direction": "transmit"}, self.messages_sent),
-                    ({"network.io.direction": "receive"}, self.messages_received),
-                ),
-            ),
-            Metric(
-                "fastsock.acknowledgements",
-                "{acknowledgement}",
-                "Acknowledgements sent alone or together with data",
-                (
-                    ({"fastsock.acknowledgement": "alone"}, self.acks_alone),
-                    ({"fastsock.acknowledgement": "piggybacked"}, self.acks_piggybacked),
-                ),
-            ),
-            Metric("fastsock.sends.combined", "{send}", "Sends that shared a message", (({}, self.sends_combined),)),
-            Metric("fastsock.doorbells", "{wakeup}", "Wakeups sent to a sleeping peer", (({}, self.doorbells_rung),)),
-            Metric(
-                "fastsock.polls",
-                "{wait}",
-                "Waits that polled, by success of the polling",
-                (({"fastsock.poll": "paid"}, self.polls_paid), ({"fastsock.poll": "unpaid"}, self.polls_unpaid)),
-            ),
-            Metric("fastsock.poll.duration", "s", "Time spent polling", (({}, self.poll_ns / 1e9),)),
-            Metric(
-                "fastsock.poll.unpaid.duration", "s", "Time spent polling in vain", (({}, self.poll_unpaid_ns / 1e9),)
-            ),
-            Metric("fastsock.sleeps", "{wait}", "Blocking calls that slept", (({}, self.sleeps),)),
-            Metric("fastsock.calls", "{call}", "System calls to sleep or to wake the peer", (({}, self.system_calls),)),
+            )
+            for name, unit, description, attribute, fields in COUNTERS
         )
+        return (Metric("fastsock.connections", "{connection}", said, paths, grows=False), *counters)
 
 
 def snapshot(counters: Mapping[str, int], ring: int, reasons: Mapping[str, int]) -> Stats:

@@ -1,6 +1,5 @@
 /* The atomic words of this front end. The names mean what they mean in core/os/atomics.h. */
-#ifndef FASTSOCK_IP_ATOMICS_H
-#define FASTSOCK_IP_ATOMICS_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -22,5 +21,3 @@
 
 /* Keeps the compiler from moving accesses across this point: a signal handler of this thread may run there. */
 #define ip_compiler_barrier() atomic_signal_fence(memory_order_seq_cst)
-
-#endif

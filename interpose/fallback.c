@@ -1,6 +1,6 @@
 /* The fallback: whoever is about to use a connection's number past us finds the kernel's whole stream there.
  *
- * Responsible for: who these are, and that the connection has left before. Never: how it leaves (core/rendezvous/endpoint.c). */
+ * Responsible for: who these are, and that the connection has left before. Never: how it leaves (core/rendezvous/path_end.c). */
 #include "interpose.h"
 #include "report.h"
 

@@ -9,8 +9,7 @@
  * (`ip_lock`), as the core wants it.
  *
  * Signals: a handler of the program's never runs while its thread is inside the core or has that lock (`ip_enter`, signals.c). */
-#ifndef FASTSOCK_INTERPOSE_H
-#define FASTSOCK_INTERPOSE_H
+#pragma once
 
 #include "process_state.h" /* first */
 
@@ -62,7 +61,7 @@ enum ip_blocking { IP_BLOCKS, IP_NONBLOCKING, IP_ASK /* another process may have
 /* Whether a receive of a message tells how much is left (TCP_INQ). */
 enum ip_tells_left { IP_LEFT_NOT_ASKED, IP_LEFT_UNTOLD, IP_LEFT_TOLD };
 
-/* Its connection lies behind it (ip_conn). */
+/* Its connection follows it in memory (ip_conn). */
 struct ip_socket {
     _Alignas(64) struct ip_thing thing;
     fs_word32 nonblocking; /* enum ip_blocking: O_NONBLOCK, as this process has set it; relaxed */
@@ -73,7 +72,7 @@ struct ip_socket {
     fs_word32 inside;      /* calls that have begun while it was early, and are in the kernel */
     int shut;              /* while it was early: 1: for receiving, 2: for sending. With the lock */
     struct ip_registration registered;
-    int owes_error;        /* the next call is told of an error that the core keeps. With the lock */
+    int owes_error;        /* the next call returns an error that the core keeps. With the lock */
     int is_unix;           /* a stream socket of AF_UNIX */
     ip_atomic_ptr(struct ip_socket) pair; /* the other end of its socketpair, until a fork; NULL: none. With the lock; relaxed */
     struct ip_socket *shared_with; /* the other end of a pair that a fork has shared, or the end itself: the other is gone (pairs.c) */
@@ -160,7 +159,7 @@ struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *ca
 struct ip_socket *ip_begin_early(int fd, struct ip_thing *thing, struct fs_call *call);
 void ip_end_early(struct fs_call *call, int64_t result);
 
-/* The connection behind a number, if a call on it is ours to serve; the caller is inside then, until ip_end. NULL: the kernel's, and
+/* A number's connection, if a call on it is ours to serve; the caller is inside then, until ip_end. NULL: the kernel's, and
  * ip_end_kernel follows it. */
 static inline struct ip_socket *ip_begin(int fd, struct fs_call *call) {
     struct ip_thing *thing = ip_thing_at(fd);
@@ -313,5 +312,3 @@ void ip_write_statistics(void);
 #pragma GCC visibility pop
 
 #pragma GCC visibility push(default) /* the functions that follow in a file which includes this one */
-
-#endif

@@ -327,7 +327,7 @@ int sendmmsg(int fd, struct mmsghdr *messages, unsigned count, fs_message_flags 
 enum { PIECE = 65536, MOST = 0x7ffff000 }; /* MOST: bytes of one call (MAX_RW_COUNT) */
 
 /* Reads the file and sends what it has read. After a piece that was sent in part it only looks, as the kernel does: an error that has
- * ended the piece is this call's, and the next one is not told of it. -ESPIPE, with nothing done: the kernel reads this file in another
+ * ended the piece is this call's, and the next one does not hear of it. -ESPIPE, with nothing done: the kernel reads this file in another
  * way. */
 static int64_t send_file(struct ip_socket *s, int from, off_t *at, size_t count) {
     int64_t sum = 0, result = 0;

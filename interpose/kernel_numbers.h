@@ -2,8 +2,7 @@
  * every architecture.
  *
  * Responsible for: that this front end compiles with the headers of glibc 2.28 and of musl. Never: whether the kernel has the call. */
-#ifndef FASTSOCK_KERNEL_NUMBERS_H
-#define FASTSOCK_KERNEL_NUMBERS_H
+#pragma once
 
 #include <sys/syscall.h>
 
@@ -21,6 +20,4 @@
 #endif
 #ifndef SYS_epoll_pwait2
 #define SYS_epoll_pwait2 441 /* Linux 5.11 */
-#endif
-
 #endif

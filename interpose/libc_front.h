@@ -1,6 +1,5 @@
 /* The front end at the C library's calls, as the Python package sees it: both are on one core, in one library. */
-#ifndef FASTSOCK_LIBC_FRONT_H
-#define FASTSOCK_LIBC_FRONT_H
+#pragma once
 
 #include "fastsock.h"
 #include "settings.h"
@@ -34,7 +33,7 @@ struct fs_libc_path {
     int reason;                    /* enum fs_reason: why on kernel TCP */
 };
 
-/* The path of the connection behind a number. 0: the number means none. Takes this front end's lock. */
+/* The path of a number's connection. 0: the number means none. Takes this front end's lock. */
 int fs_libc_path(int fd, struct fs_libc_path *path);
 
 struct fs_libc_connection {
@@ -47,7 +46,7 @@ struct fs_libc_connection {
 /* Writes at most `room` of the connections that are open in this process. Returns how many there are. Takes this front end's lock. */
 int fs_libc_connections(struct fs_libc_connection *list, int room);
 
-/* The connection behind a number, for tests and for reports of faults; or NULL. Its memory stays, but may be another one's later. */
+/* A number's connection, for tests and for reports of faults; or NULL. Its memory stays, but may be another one's later. */
 struct fs_connection *fs_libc_look(int fd);
 
 /* Sets `sum` to the counters of all connections that this front end serves or has served. */
@@ -70,7 +69,7 @@ struct fs_libc_event {
  * have locks of this library and of the program. It returns 0, or it has failed. NULL: nobody listens. */
 void fs_libc_listen(int (*tell)(void));
 
-/* How many events wait. Those that only tell of paths are forgotten first, unless `details`. */
+/* How many events wait. Those that only report paths are forgotten first, unless `details`. */
 int fs_libc_events(int details);
 
 /* Takes the oldest event. 0: there is none. */
@@ -93,7 +92,7 @@ const char *fs_libc_run(const char *statistics);
 
 /* ---- event loops ---- */
 
-/* The transport of an event loop drives the connection behind a number from now on. NULL: it is none that may still move. */
+/* The transport of an event loop drives a number's connection from now on. NULL: it is none that may still move. */
 struct fs_connection *fs_libc_drive(int fd);
 
 /* Takes the next step of an undecided connection, and reports it: fs_step. The hooks are called with the lock. */
@@ -119,5 +118,3 @@ void fs_libc_reset(struct fs_connection *c);
 /* Takes it back to the kernel. Returns 0 if that is not possible. `*unread`: a file with bytes that come before all others, for the caller
  * to close; or -1. */
 int fs_libc_leave(struct fs_connection *c, int *unread);
-
-#endif

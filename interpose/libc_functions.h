@@ -3,8 +3,7 @@
  * Each one is `real.NAME`. They are looked up once, when the process starts: a look-up later would take locks, and a signal handler or
  * a forked child that waits for one of those waits for ever. What other libraries call before this one has started looks them up too;
  * then there is one thread. */
-#ifndef FASTSOCK_LIBC_FUNCTIONS_H
-#define FASTSOCK_LIBC_FUNCTIONS_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -166,5 +165,3 @@ void fs_set_lookup(void);
 /* Calls the kernel as syscall(2) does, but returns -errno. */
 long fs_call_kernel(long number, const long a[6]);
 #pragma GCC visibility pop
-
-#endif

@@ -1,6 +1,5 @@
 /* Descriptors that are the core's: how it makes and closes them (own_numbers.c), and what else it calls (core_calls.c). */
-#ifndef FASTSOCK_IP_OWN_NUMBERS_H
-#define FASTSOCK_IP_OWN_NUMBERS_H
+#pragma once
 
 #include "interpose.h"
 
@@ -17,7 +16,7 @@ void ip_forget_own_numbers(void);
 long ip_make_passing(long number, const long a[6]);
 long ip_receive_passing(int fd, struct msghdr *message, int flags);
 
-/* Before and behind a call by which the program makes a descriptor: it gets the lowest number, also if the core has had that for a
+/* Before and after a call by which the program makes a descriptor: it gets the lowest number, also if the core has had that for a
  * moment meanwhile. The first returns what the second needs. The second returns the number that `fd` has from then on, of those from
  * `least` on. */
 uint32_t ip_between_moments(void);
@@ -31,5 +30,3 @@ extern struct fs_calls ip_calls; /* what the core calls: no cancellation points 
 void ip_tell_core(void);
 
 #pragma GCC visibility pop
-
-#endif

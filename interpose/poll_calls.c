@@ -134,7 +134,7 @@ int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
     struct ip_epoll *e = ip_epoll_at(epoll);
     int failed = -ENOMEM, done;
     if (what == EPOLL_CTL_ADD) expose_epoll(fd);
-    if (!e) { /* an instance that we do not know: the kernel tells of it alone */
+    if (!e) { /* an instance that we do not know: the kernel alone reports it */
         struct ip_socket *past = ip_socket_at(fd);
         if (past && past->driven) past->waited_past = 1;
         ip_leave_number(fd);

@@ -131,7 +131,7 @@ static void after_fork_in_parent(void) { in_parent(0); }
 static void after_fork_in_child(void) { in_child(0); }
 
 #ifdef __GLIBC__
-/* (As the C library's, which is in each object that calls it; there the function behind it has to be.) */
+/* (As the C library's, which is in each object that calls it; there the function after it has to be.) */
 extern int __register_atfork(void (*before)(void), void (*parent)(void), void (*child)(void), void *object);
 #pragma weak __register_atfork
 extern void *__dso_handle __attribute__((visibility("hidden")));

@@ -1,6 +1,5 @@
 /* Forks, threads, other programs, and the end of the process: process.c, own_tables.c, other_programs.c, going_without.c. */
-#ifndef FASTSOCK_IP_PROCESS_H
-#define FASTSOCK_IP_PROCESS_H
+#pragma once
 
 #include "interpose.h"
 
@@ -43,5 +42,3 @@ void ip_forget_environment(struct ip_own_environment *own);
 long ip_fork_by_number(long number, const long a[6]); /* the call is one that forks */
 
 #pragma GCC visibility pop
-
-#endif

@@ -1,6 +1,5 @@
 /* What this front end knows of its process and its threads: words that every file may look at. */
-#ifndef FASTSOCK_IP_PROCESS_STATE_H
-#define FASTSOCK_IP_PROCESS_STATE_H
+#pragma once
 
 #include "libc_functions.h" /* first */
 
@@ -115,5 +114,3 @@ static inline void ip_cancellation_point(void) {
 }
 
 #pragma GCC visibility pop
-
-#endif

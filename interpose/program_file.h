@@ -1,6 +1,5 @@
 /* Which programs can have the library: what an executable file says of itself. For the library, and for the launcher. */
-#ifndef FASTSOCK_PROGRAM_FILE_H
-#define FASTSOCK_PROGRAM_FILE_H
+#pragma once
 
 #include <elf.h>
 #include <limits.h>
@@ -58,5 +57,3 @@ int fs_find_program(const char *name, struct fs_program *found);
 
 /* Why it cannot have the library, or NULL. */
 const char *fs_program_refusal(const struct fs_program *found);
-
-#endif

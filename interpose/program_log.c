@@ -1,4 +1,4 @@
-/* What the Python package in this process is told of: events of its connections, for the program's log.
+/* What the Python package in this process gets: events of its connections, for the program's log.
  *
  * Responsible for: that nothing is waited for. Events lie in a queue, and whoever listens is asked to take them later, by a thread that has
  * no lock of this library. Never: which of them the program wants. */

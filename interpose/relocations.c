@@ -319,7 +319,7 @@ static const char *file_of(const void *function) {
 
 /* The first function that the program's names mean in another library, where ours is not among what they can mean; or NULL. */
 static const struct function *taken_by_another(void *program, const char **file) {
-    if (ip_is_preloaded()) return NULL; /* perhaps behind another library */
+    if (ip_is_preloaded()) return NULL; /* perhaps after another library */
     for (const struct function *f = functions; f < functions + SHOWN; f++) {
         void *found = dlsym(program, f->name);
         if (!found || !f->next || found == f->next) continue;

@@ -74,30 +74,28 @@ static void report(struct ip_socket *s, const char *event, const char *name, con
     end(l);
 }
 
-void ip_report(struct ip_socket *s, const char *event, const char *name, const char *value) { report(s, event, name, value, NULL); }
-
 void ip_report_error(struct ip_socket *s, const char *event, int failed) {
     char text[64];
     snprintf(text, sizeof text, "errno %d", -failed);
     if (failed == -EAGAIN || failed == -EMFILE) strcpy(text, "no descriptor is free (ulimit -n)"); /* (EAGAIN: in the reserved range) */
     if (failed == -ENFILE) strcpy(text, "no descriptor is free on this host (fs.file-max)");
     if (failed == -ENOMEM) strcpy(text, "out of memory");
-    ip_report(s, event, "error", text);
+    report(s, event, "error", text, NULL);
 }
 
 void ip_report_broken(struct ip_socket *s) {
     int own;
     const char *what = fs_violation_of(ip_conn(s), &own);
-    if (own) ip_report(s, "fastsock.fault", "fault", what);
-    else ip_report(s, "fastsock.violation", "violation", what);
+    if (own) report(s, "fastsock.fault", "fault", what, NULL);
+    else report(s, "fastsock.violation", "violation", what, NULL);
 }
 
 void ip_report_fallback(struct ip_socket *s, int left, int64_t bridge) {
     char process[24];
     snprintf(process, sizeof process, "%lld", (long long)bridge);
-    if (bridge) ip_report(s, "fastsock.bridge", "process", process);
+    if (bridge) report(s, "fastsock.bridge", "process", process, NULL);
     if (left == FS_CANNOT_FALL_BACK)
-        ip_report(s, "fastsock.stays_on_ring", "why", "no descriptor or process is left, or the peer is another user's");
+        report(s, "fastsock.stays_on_ring", "why", "no descriptor or process is left, or the peer is another user's", NULL);
     if (left == FS_FELL_BACK_BROKEN) ip_report_broken(s);
 }
 

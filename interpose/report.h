@@ -1,6 +1,5 @@
-/* What is told of connections: for `fastsock doctor` (report.c), and for the program's own log (program_log.c). */
-#ifndef FASTSOCK_IP_REPORT_H
-#define FASTSOCK_IP_REPORT_H
+/* What is said of connections: for `fastsock doctor` (report.c), and for the program's own log (program_log.c). */
+#pragma once
 
 #include "interpose.h"
 
@@ -12,7 +11,6 @@ void ip_begin_report(void);
 int ip_has_report(void); /* there is one, of this process */
 void ip_end_report(void); /* each connection is opened by now */
 void ip_report_path(struct ip_socket *s); /* the path of a connection is decided. Inside */
-void ip_report(struct ip_socket *s, const char *event, const char *name, const char *value); /* of fastsock/run_report.py. Inside */
 void ip_report_error(struct ip_socket *s, const char *event, int failed); /* -errno */
 void ip_report_broken(struct ip_socket *s); /* the connection was reset, by a fault of the peer or of this side. Inside */
 
@@ -25,5 +23,3 @@ int ip_ends(struct ip_socket *s, char *local, char *peer); /* both addresses as 
 void ip_tell_program(struct ip_socket *s, const char *event, const char *name, const char *value, const char *reason); /* Inside */
 
 #pragma GCC visibility pop
-
-#endif

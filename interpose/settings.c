@@ -76,7 +76,7 @@ void ip_use_settings(const struct fs_settings *s) {
     struct fs_upgrade_config config = {
         .window = (int)s->window,
         .chunk = (int)s->chunk_size,
-        .flow = {.ack_threshold = s->_delayed_ack ? (uint32_t)s->ack_threshold : 1,
+        .flow = {.ack_threshold = (uint32_t)s->ack_threshold,
                    .combine_limit = s->combine ? (uint32_t)s->combine_limit : 0,
                    .combine_when_full = (int)s->_combine_when_full},
         .memory_cap = s->memory_cap,

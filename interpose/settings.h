@@ -1,7 +1,6 @@
 /* The settings: one table of their names, kinds, defaults and ranges, for the library, the launcher and the Python package, and what is
  * read by it. docs/settings.md says what they mean. */
-#ifndef FASTSOCK_SETTINGS_H
-#define FASTSOCK_SETTINGS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,7 +15,6 @@
     NUMBER(_patience_ms, "2000", 1, 10000) \
     NUMBER(window, "32", 1, 1024) \
     NUMBER(ack_threshold, "16", 1, 1023) \
-    FLAG(_delayed_ack, "1") \
     NUMBER(chunk_size, "32768", 1024, 32768) \
     FLAG(combine, "1") \
     NUMBER(combine_limit, "2048", 1, 32768) \
@@ -32,7 +30,7 @@
     LIST(paths_excluded, FS_PATHS, "") \
     NUMBER(memory_cap, "4294967296", 0, INT64_C(1) << 46)
 
-/* Of numbers of users, struct fs_port_range, struct fs_network, or struct fs_path_pattern; or the characters of a path, with a zero behind
+/* Of numbers of users, struct fs_port_range, struct fs_network, or struct fs_path_pattern; or the characters of a path, with a zero after
  * them. */
 struct fs_list {
     void *items;
@@ -99,5 +97,3 @@ int fs_setting_is_unknown(const char *variable, const struct fs_setting **neares
 
 /* Writes a warning of each such variable to stderr, unless somebody has done so already (FASTSOCK_RUN_TOLD). Returns how many there are. */
 int fs_settings_warn(void);
-
-#endif

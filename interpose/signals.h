@@ -1,6 +1,5 @@
 /* Signals, as signals.c has them: the program's handlers, and the sleeps in which they run. */
-#ifndef FASTSOCK_IP_SIGNALS_H
-#define FASTSOCK_IP_SIGNALS_H
+#pragma once
 
 #include "interpose.h"
 
@@ -20,5 +19,3 @@ void ip_unwrap_handlers(void); /* the kernel gets back all of the program's */
 int ip_is_ended_by_signal(struct ip_socket *s, int what, uint32_t ran, uint32_t ended);
 
 #pragma GCC visibility pop
-
-#endif

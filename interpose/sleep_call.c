@@ -1,6 +1,6 @@
 /* The system call of a sleep, at addresses that are known.
  *
- * A signal that comes before the kernel has begun the sleep has to end it, as one that comes later does: what its handler was told of may
+ * A signal that comes before the kernel has begun the sleep has to end it, as one that comes later does: what its handler has heard may
  * be what the thread sleeps for. No check before the call can see to that, since the signal may come right after the check. So the handler
  * of all signals (signals.c) looks where the thread is, as those of the C libraries do that cancel threads. Between `begins` and `calls`
  * nothing has happened yet: it has the thread go on at `over`, where the call has ended. At `called` the result says whether the signal has

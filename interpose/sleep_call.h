@@ -1,6 +1,5 @@
 /* The system call of a sleep, which a signal ends wherever it finds the thread. */
-#ifndef FASTSOCK_SLEEP_CALL_H
-#define FASTSOCK_SLEEP_CALL_H
+#pragma once
 
 #pragma GCC visibility push(hidden)
 
@@ -26,5 +25,3 @@ enum ip_place ip_place_in_sleep(const void *context);
 void ip_end_sleep(void *context);
 
 #pragma GCC visibility pop
-
-#endif

@@ -56,17 +56,22 @@ def headline(figure: Figure, versus: Versus, document: Document | None) -> str:
 
 
 def losses(papers: tuple[Paper, ...], documents: dict[str, Document]) -> str:
-    """The figures in which fastsock is slower than what it is compared with, at how many points, and why."""
-    rows = []
+    """Why fastsock is slower than what it is compared with, in which figures, and at how many points."""
+    rows: dict[str, list[tuple[str, float]]] = {}
     for paper in papers:
         for figure in paper.figures:
             shown = documents[figure.full_name]["panels"] if figure.full_name in documents else {}
             found = [ratio for *_, by_x in compared(figure, shown) for ratio in by_x.values()]
             if late := [ratio for ratio in found if ratio < NOISE]:
-                why = ". ".join(figure.slower.rstrip(".").split(". ")[:2]) or "Why has not been looked into"
-                rows.append(f"| {figure.title} | {len(late)} of {len(found)} | {min(late):.2f} | {why}. |")
-    head = "| figure | points where fastsock is slower | the worst ratio | why |"
-    return "\n".join(["## Where fastsock is slower", "", head, "| --- | ---: | ---: | --- |", *rows])
+                why = figure.slower.partition(". ")[0].rstrip(".") or "Why has not been looked into"
+                where = f"{figure.title.partition(':')[0]}: {len(late)} of {len(found)}"
+                rows.setdefault(why, []).append((where, min(late)))
+    lines = [
+        f"| {why}. | {'; '.join(where for where, _ in found)} | {min(worst for _, worst in found):.2f} |"
+        for why, found in rows.items()
+    ]
+    head = "| why | figures, and at how many points | the worst ratio |"
+    return "\n".join(["## Where fastsock is slower", "", head, "| --- | --- | ---: |", *lines])
 
 
 def section(figure: Figure, document: Document | None) -> str:

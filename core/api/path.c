@@ -188,7 +188,7 @@ int64_t fs_unread(struct fs_connection *c, int what) {
     return fs_is_attached(c) && fs_receives_on_ring(c) ? (int64_t)fs_available(&c->ring, INT32_MAX) : -1;
 }
 
-/* SYNC: changes - pairs with fs_wait_setting: a change has begun before the kernel's call, and ended behind it. */
+/* SYNC: changes - pairs with fs_wait_setting: a change has begun before the kernel's call, and ended after it. */
 static void count_change(struct fs_connection *c, int done) { fs_add_sc(&fs_own(c)->changes, done ? ((uint64_t)1 << 32) - 1 : 1); }
 
 int fs_option_set(struct fs_connection *c, int level, int option, int done) {

@@ -3,9 +3,7 @@
  * Responsible for: the order in which parts hear of a fork. Never: what a connection does. */
 #include "api/whole.h"
 
-#include "conn/wake.h"
 #include "conn/open_close.h"
-#include "conn/side_lock.h"
 #include "conn/state.h"
 #include "control/control_thread.h"
 #include "control/fd_reaper.h"

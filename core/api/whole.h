@@ -1,9 +1,8 @@
 /* A connection as a front end has it: with its path, and its place in pollers. For the files of this room. */
-#ifndef FASTSOCK_WHOLE_H
-#define FASTSOCK_WHOLE_H
+#pragma once
 
 #include "ready/ready.h"
-#include "rendezvous/endpoint.h"
+#include "rendezvous/path_end.h"
 #include "rendezvous/upgrade_delay.h"
 
 struct fs_whole {
@@ -21,5 +20,3 @@ void fs_know_unset(struct fs_connection *c, uint32_t unset);
 
 extern struct fs_front_end fs_front;
 extern struct fs_counters fs_totals; /* of connections that have ended */
-
-#endif

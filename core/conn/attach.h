@@ -1,6 +1,5 @@
 /* Attaching a region to a connection, and changing its descriptor. */
-#ifndef FASTSOCK_ATTACH_H
-#define FASTSOCK_ATTACH_H
+#pragma once
 
 #include "conn/state.h"
 
@@ -13,5 +12,3 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
 
 /* Returns the descriptor for a system call that is made without a lock. As on TCP, it may be closed before that call begins. */
 static inline int fs_fd_unlocked(const struct fs_connection *c) { return (int)fs_load_own32(&c->number); }
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Functions called fs_try_* never block. They return bytes, 0 at the end of the stream, or a negative errno, which may be FS_VIOLATED.
  * Their callers are inside (fs_call_enter, fs_call_exit), so that the connection stays. */
-#ifndef FASTSOCK_CONNECTION_H
-#define FASTSOCK_CONNECTION_H
+#pragma once
 
 #include "os/host.h"
 #include "os/fd_reserve.h"
@@ -100,5 +99,3 @@ static inline struct fs_shared_side *fs_own(const struct fs_connection *c) {
     /* SYNC: own side - pairs with fs_swap_to_bridge. */
     return fs_load_acquire(&((struct fs_connection *)c)->own);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A connection's slot in an event set (events/event_set.h): this side's and the peer's. */
-#ifndef FASTSOCK_EVENT_SLOT_H
-#define FASTSOCK_EVENT_SLOT_H
+#pragma once
 
 #include "conn/connection.h"
 #include "events/event_set.h"
@@ -28,5 +27,3 @@ static inline uint32_t fs_slot_of(const struct fs_connection *c) {
 
 /* Writes the slot's name into the region, before the peer is told that the set sleeps (fs_arm_for_set). The connection is attached. */
 void fs_publish_slot(struct fs_connection *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* The fallback: a connection that has moved goes back to the kernel, because somebody else is about to read its descriptor directly. */
-#ifndef FASTSOCK_FALLBACK_H
-#define FASTSOCK_FALLBACK_H
+#pragma once
 
 #include "conn/connection.h"
 
@@ -40,5 +39,3 @@ enum fs_fallback_result fs_fallback_collect(struct fs_connection *c, struct fs_f
 
 /* Both directions are the kernel's again: from now on somebody else reads and writes the descriptor. */
 void fs_fallback_done(struct fs_connection *c, struct fs_fallback_lock *fallback);
-
-#endif

@@ -13,12 +13,10 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "conn/open_close.h"
 #include "conn/peer_status.h"
 #include "conn/recovery.h"
 #include "conn/receive.h"
 #include "conn/event_slot.h"
-#include "conn/send.h"
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "conn/wake.h"
@@ -348,7 +346,7 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallba
     int64_t pid = buffers ? c->stream->make_pair(fs_fd(c), ends) : -ENOMEM;
     if (pid == 0) {
         /* Until the fallback is done nobody else receives, and the bridge waits: a thread that received beside it would get bytes from
-         * behind those that the bridge has taken. */
+         * after those that the bridge has taken. */
         struct fs_receiver *receiver = fs_lock_recv(c);
         fs_change_receiving(c, receiver, FS_EV_COLLECT);
         fs_unlock_recv(receiver);
@@ -386,8 +384,8 @@ int fs_swap_to_bridge(struct fs_connection *c, int near, struct fs_shared_side *
             return failed;
         }
     }
-    /* The bridge ends its stream after the unread bytes, where the socket would answer them with RST, shut in both directions, or would refuse
-     * them because it is shut for receiving. */
+    /* The bridge ends its stream after the unread bytes, where the socket would answer them with RST, shut in both directions, or would
+     * refuse them because it is shut for receiving. */
     if (fs_load_relaxed(&c->is.shut_receiving) && !fs_load_relaxed(&c->is.shut_sending) && c->stream->resets)
         fs_system.shutdown(near, SHUT_RD);
     if (fs_load_relaxed(&c->is.shut_sending)) fs_system.shutdown(near, SHUT_WR);

@@ -1,6 +1,5 @@
 /* The bridge: the fallback when the peer cannot send the bytes again that lie unread here. */
-#ifndef FASTSOCK_FALLBACK_BRIDGE_H
-#define FASTSOCK_FALLBACK_BRIDGE_H
+#pragma once
 
 #include "conn/fallback.h"
 
@@ -20,5 +19,3 @@ int64_t fs_start_bridge(struct fs_connection *c, struct fs_fallback_lock *fallba
  * afterwards (fs_release_side). `inode` becomes the new socket's: the caller updates its index. The region and the old side stay mapped
  * until the connection ends. */
 int fs_swap_to_bridge(struct fs_connection *c, int near, struct fs_shared_side *side, const int *numbers, int count);
-
-#endif

@@ -1,7 +1,5 @@
-/* The peer of the side that falls back (fallback.h). It posts BACK, waits until the fallback is settled, sends the unread data again,
- * and goes on in the kernel. */
-#ifndef FASTSOCK_FALLBACK_PEER_H
-#define FASTSOCK_FALLBACK_PEER_H
+/* The peer of the side that falls back (fallback.h). */
+#pragma once
 
 #include "conn/connection.h"
 
@@ -25,5 +23,3 @@ int fs_send_is_held(struct fs_connection *c, struct fs_sender *sender);
 /* The peer has fallen back and asks for the bytes that it had not read (`unread_data`, a memfd). Sends them again, before whatever this
  * side sends next. Takes the send lock. Does nothing if a stopped process has the lock for half a second: the peer needs a bridge then. */
 void fs_resend_unread(struct fs_connection *c, int unread_data);
-
-#endif

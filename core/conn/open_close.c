@@ -89,7 +89,7 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
     return was_established;
 }
 
-/* How this end's stream ends by its close. A connection that the kernel has ended sends no FIN: its peer gets the kernel's error, behind
+/* How this end's stream ends by its close. A connection that the kernel has ended sends no FIN: its peer gets the kernel's error, after
  * the bytes that came before. (A kernel that resets nothing ends none: it looks so where the peer has shut both directions.) */
 static uint64_t end_by_close(struct fs_connection *c, int unread, int may_linger) {
     int resets = c->stream->resets && ((may_linger && fs_has_linger_zero(fs_fd(c))) || fs_liveness(c) == FS_OVER);

@@ -1,7 +1,6 @@
 /* How a connection begins and ends in this process. Its life in between, and which calls may touch it, are in state.h. Functions need
  * the host lock unless their comment says otherwise. */
-#ifndef FASTSOCK_OPEN_CLOSE_H
-#define FASTSOCK_OPEN_CLOSE_H
+#pragma once
 
 #include "conn/connection.h"
 
@@ -29,5 +28,3 @@ void fs_release_side(struct fs_connection *c);
 /* Called in a forked child, which holds the connection now. Only the calls of this thread are still inside. (So a call that begins and
  * ends now ends a connection whose close waited for calls of other threads.) */
 void fs_conn_inherit(struct fs_connection *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* Liveness of the peer, and the result of a receive and of a send after its end. The only place that decides this. */
-#ifndef FASTSOCK_PEER_STATUS_H
-#define FASTSOCK_PEER_STATUS_H
+#pragma once
 
 #include "conn/connection.h"
 
@@ -44,5 +43,3 @@ int64_t fs_kernel_result_after_end(struct fs_connection *c, int64_t result); /* 
  * number wrote them past its fastsock. Needs the receive lock. `*end`: what a receive returns at the ring's FIN: 0, or -errno if the kernel
  * had ended the connection before (aborted, timed out, reset by somebody else). */
 int fs_has_stray_bytes(struct fs_connection *c, int64_t *end);
-
-#endif

@@ -4,7 +4,6 @@
  * returns, perhaps with an error. Never: waits for more than a lock, or decides whom to notify. */
 #include "conn/readiness.h"
 
-#include "conn/fallback.h"
 #include "conn/fallback_peer.h"
 #include "conn/peer_status.h"
 #include "conn/receive.h"

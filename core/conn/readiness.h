@@ -1,6 +1,5 @@
 /* Readiness of a connection on the ring, as the program's own select, poll and epoll ask for it. The kernel knows the rest. */
-#ifndef FASTSOCK_READINESS_H
-#define FASTSOCK_READINESS_H
+#pragma once
 
 #include "conn/receive.h"
 #include "conn/send.h"
@@ -50,5 +49,3 @@ static inline int fs_credit_returned(struct fs_connection *c) {
 static inline int fs_may_be_ready(struct fs_connection *c, int events) {
     return (events & FS_RECEIVE && fs_ring_readable(&c->ring)) || (events & FS_SEND && fs_credit_returned(c));
 }
-
-#endif

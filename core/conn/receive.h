@@ -1,6 +1,5 @@
 /* The receiving side: the kernel's part of the stream, then the ring, and the end of either. */
-#ifndef FASTSOCK_RECEIVE_H
-#define FASTSOCK_RECEIVE_H
+#pragma once
 
 #include "conn/peer_status.h"
 #include "include/fastsock_loop.h" /* fs_switch_reached */
@@ -19,5 +18,3 @@ int fs_kernel_part_came(struct fs_connection *c);
 
 /* Returns true if bytes of the peer lie here that the program has not read. */
 int fs_has_unread(struct fs_connection *c, struct fs_receiver *receiver);
-
-#endif

@@ -4,7 +4,6 @@
  * (control/control_requests.c answers). */
 #include "conn/request.h"
 
-#include "conn/state.h"
 #include "wire/control_msg.h"
 
 enum { TRIES = 20 }; /* attempts to find room in the queue of the peer's control thread */

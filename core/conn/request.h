@@ -1,6 +1,5 @@
 /* Requests of a connection to its peer's control thread (wire/control_msg.h). */
-#ifndef FASTSOCK_REQUEST_H
-#define FASTSOCK_REQUEST_H
+#pragma once
 
 #include "conn/connection.h"
 
@@ -12,5 +11,3 @@ void fs_send_way(struct fs_connection *c, uint64_t token);
 
 /* Returns what names the peer's process among those that have sets: its token, or its key (far_peer.h). 0: it has not attached yet. */
 uint64_t fs_peer_token(struct fs_connection *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* Sending: the switch to the ring, posting, and the kernel's answer for a peer that is gone. */
-#ifndef FASTSOCK_SEND_H
-#define FASTSOCK_SEND_H
+#pragma once
 
 #include "conn/wake.h"
 
@@ -30,5 +29,3 @@ int fs_handle_request(struct fs_connection *c, int patience);
 int fs_peer_may_have_asked(struct fs_connection *c);
 
 void fs_publish_cpu(struct fs_connection *c); /* publishes our processor: spinning pays nothing if the other side needs it */
-
-#endif

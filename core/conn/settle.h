@@ -1,6 +1,5 @@
 /* The end of this side's fallback (fallback.h): a held peer may go on. */
-#ifndef FASTSOCK_SETTLE_H
-#define FASTSOCK_SETTLE_H
+#pragma once
 
 #include "conn/connection.h"
 
@@ -11,5 +10,3 @@ void fs_settle(struct fs_connection *c);
 
 /* The ring is read up to BACK: bytes in the kernel's queue are the program's again. */
 void fs_recv_fall_back(struct fs_connection *c, struct fs_receiver *receiver);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Callers may have the host lock. It is unlocked while another thread has the side's lock, and no side lock is held while the host lock
  * is waited for. Callers are inside (fs_call_enter) or pinned, so that the connection stays. */
-#ifndef FASTSOCK_SIDE_LOCK_H
-#define FASTSOCK_SIDE_LOCK_H
+#pragma once
 
 #include "conn/connection.h"
 
@@ -40,5 +39,3 @@ struct fs_receiver *fs_lock_recv_of(struct fs_fallback_lock *fallback, int *resu
 
 void fs_lock_abandon(struct fs_robust_lock *lock, int result); /* releases a lock that is of no use */
 void fs_wait_for_lock(const struct fs_robust_lock *lock);      /* waits for a lock, without the host lock */
-
-#endif

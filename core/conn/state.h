@@ -3,8 +3,7 @@
  * The path of each direction is in the side's memory (`own->moved`), shared by all its processes and descriptors. State of this process
  * alone is in `struct fs_conn_flags`. State that the two ends agree on is in the region. Only state.c writes any of it; the ends of the
  * two streams are written by ring/stream_end.h. */
-#ifndef FASTSOCK_STATE_H
-#define FASTSOCK_STATE_H
+#pragma once
 
 #include "conn/connection.h"
 
@@ -199,5 +198,3 @@ void fs_publish_gone(struct fs_connection *c); /* nobody reads any more */
 /* A holder that is killed between the two leaves state that only it knew: see recovery.c. */
 void fs_begin_sending_step(struct fs_sender *sender);
 void fs_end_sending_step(struct fs_sender *sender);
-
-#endif

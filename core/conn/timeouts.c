@@ -28,7 +28,7 @@ int64_t fs_wait_setting(struct fs_connection *c, int what) {
     fs_word64 *timeout_of = what == FS_RECEIVE ? &c->receive_timeout : &c->send_timeout;
     int64_t timeout = (int64_t)fs_load_relaxed(timeout_of); /* (of two threads that ask both are right) */
     if (what != FS_MODE && timeout != FS_NOT_ASKED) return timeout;
-    /* SYNC: changes - pairs with fs_option_set: who finds a change ended asks the kernel behind it. */
+    /* SYNC: changes - pairs with fs_option_set: who finds a change ended asks the kernel after it. */
     uint64_t changes = fs_load_acquire(&fs_own(c)->changes);
     uint32_t known = known_by(fs_load_relaxed(&c->known), changes), without = WITHOUT_TIMEOUT * (uint32_t)what;
     if (what == FS_MODE) return is_nonblocking(c, changes, known);

@@ -224,7 +224,7 @@ static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_
     } else {
         int fd = fs_fd(c);
         fs_unlock_recv(receiver);
-        if (!attached && !fd_change) limit_sleep(s, UNWATCHED_INTERVAL); /* nobody could tell of a region: see fs_attach */
+        if (!attached && !fd_change) limit_sleep(s, UNWATCHED_INTERVAL); /* nobody could report a region: see fs_attach */
         woken = sleep_in_kernel(c, s, fd, POLLRDHUP | POLLIN, fd_change);
     }
     fs_add_sc(&c->recv_sleepers, (uint32_t)-1);

@@ -1,6 +1,5 @@
 /* Waiting on a connection: spinning for the budget, and sleeping on a futex or on the kernel connection. */
-#ifndef FASTSOCK_WAIT_H
-#define FASTSOCK_WAIT_H
+#pragma once
 
 #include "conn/connection.h"
 
@@ -14,5 +13,3 @@ void fs_note_wait(struct fs_connection *c, int64_t began, int spun, int paid); /
 /* Returns true if the peer is known to be on this host: both ends have one address, or the peer's is a loopback address. The first wait
  * asks the kernel. */
 int fs_peer_is_local(struct fs_connection *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* Waking the peer and this side's own sleepers: futexes and event sets. */
-#ifndef FASTSOCK_WAKE_H
-#define FASTSOCK_WAKE_H
+#pragma once
 
 #include "conn/connection.h"
 
@@ -33,5 +32,3 @@ int64_t fs_send_kernel(struct fs_connection *c, const char *data, size_t length,
 
 /* The same for pieces, of which the kernel gets FS_PIECES at most; blocks without MSG_DONTWAIT. Needs no lock then. */
 int64_t fs_send_pieces_kernel(int fd, const struct iovec *v, size_t skip, size_t length, int flags);
-
-#endif

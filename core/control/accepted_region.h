@@ -1,6 +1,5 @@
 /* The result of a published name. */
-#ifndef FASTSOCK_ACCEPTED_REGION_H
-#define FASTSOCK_ACCEPTED_REGION_H
+#pragma once
 
 #include "process/far_peer.h"
 
@@ -26,5 +25,3 @@ struct fs_accepted_region {
     int way;                          /* which it has sent; -1: none */
     const char *failure;              /* FS_LISTING_FAILED: the reason */
 };
-
-#endif

@@ -65,7 +65,7 @@ static void examine(struct hello_message *it, const struct fs_stream_identity *e
     if (it->has_way) it->own_way = fs_make_way(fs_control_fds.token);
 }
 
-/* Receives the messages of a proof, and what comes behind them. */
+/* Receives the messages of a proof, and what comes after them. */
 static void receive_far(int fd, struct hello_message *it, struct fs_address_proof *proof, const struct fs_stream_identity *tcp) {
     it->own_way = -1;
     for (;;) {

@@ -15,8 +15,7 @@
  * from answering for its host.
  *
  * What is proven is a network namespace: who shares it with the peer and is admitted by the setting `trust` is taken for the peer. */
-#ifndef FASTSOCK_ADDRESS_PROOF_H
-#define FASTSOCK_ADDRESS_PROOF_H
+#pragma once
 
 #include "transport/stream.h"
 #include "wire/proof_msg.h"
@@ -48,5 +47,3 @@ void fs_proof_end(struct fs_address_proof *proof); /* nothing is proven */
 void fs_note_proven(enum fs_proof_role role, const struct fs_stream_identity *ends, uint64_t who);
 int fs_was_proven(enum fs_proof_role role, const struct fs_stream_identity *ends, uint64_t who);
 void fs_forget_proven(enum fs_proof_role role, uint64_t who);
-
-#endif

@@ -1,6 +1,5 @@
 /* Threads of the core: a small stack, and all signals blocked, since those are the program's. */
-#ifndef FASTSOCK_BACKGROUND_THREAD_H
-#define FASTSOCK_BACKGROUND_THREAD_H
+#pragma once
 
 #include "os/syscalls.h"
 
@@ -17,5 +16,3 @@ static inline int fs_background_thread(pthread_t *started, void *(*body)(void *)
     pthread_attr_destroy(&attributes);
     return failed;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Subsequent contact: two processes that have a region in common agree to use it for another connection, by its cell (wire/region.h).
  * No message is sent, and no other thread takes part. */
-#ifndef FASTSOCK_CELL_H
-#define FASTSOCK_CELL_H
+#pragma once
 
 #include "control/link.h"
 #include "transport/stream.h"
@@ -15,5 +14,3 @@ int fs_cell_withdraw(void *memory);
 /* The publisher looks if a parked region is offered for its connection, by a process of this user that has the connection's other end.
  * Returns the region, which belongs to the caller, or NULL. Needs the host lock, which it may unlock and relock. */
 struct fs_region_ref *fs_cell_take(const struct fs_stream_identity *ends);
-
-#endif

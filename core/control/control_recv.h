@@ -6,8 +6,7 @@
  *
  * The socket's name is visible to everybody on the host, and everybody may write there. So a request is checked by its length, magic and
  * version, by the user that the kernel vouches for, and by the region's id, which only the two sides know. */
-#ifndef FASTSOCK_CONTROL_RECV_H
-#define FASTSOCK_CONTROL_RECV_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* struct ucred */
@@ -148,5 +147,3 @@ static inline enum fs_control_kind fs_recv_control(int fd, unsigned char request
     memset(request, 0, FS_CONTROL_KEY_SIZE);
     return FS_CONTROL_INVALID;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Control requests of the peers: to look at a connection, to fall back to the kernel, to resend unread data. The control thread answers. */
-#ifndef FASTSOCK_CONTROL_REQUESTS_H
-#define FASTSOCK_CONTROL_REQUESTS_H
+#pragma once
 
 #include "conn/connection.h"
 
@@ -24,5 +23,3 @@ void fs_requests_stop(struct fs_connection *c);
  * an answer is due and a stopped process has the lock. For the control thread alone. */
 int fs_handle_requests(int request_fd);
 int fs_handle_due_requests(int request_fd); /* the same, and answers that are due */
-
-#endif

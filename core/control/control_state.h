@@ -1,7 +1,6 @@
 /* State shared by the program and its control thread: published names and their results, and the connections whose requests are
  * answered; its lock is that of the links (link.h), too. For this room alone. */
-#ifndef FASTSOCK_CONTROL_STATE_H
-#define FASTSOCK_CONTROL_STATE_H
+#pragma once
 
 #include <pthread.h>
 
@@ -137,5 +136,3 @@ int fs_accept_hellos(void); /* fs_accept_hello for all names */
 
 /* For a forked child: drops the parent's names. */
 void fs_listings_forget(void);
-
-#endif

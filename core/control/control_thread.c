@@ -14,7 +14,6 @@
 #include "conn/request.h"
 #include "conn/event_slot.h"
 #include "conn/state.h"
-#include "conn/side_lock.h"
 #include "events/liveness_watch.h"
 #include "transport/stream.h"
 

@@ -3,8 +3,7 @@
  * before a fork and starts again with the next use.
  *
  * All of these need the host lock. */
-#ifndef FASTSOCK_CONTROL_THREAD_H
-#define FASTSOCK_CONTROL_THREAD_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ void fs_control_forget(void);
 /* Fills `into` with unpredictable bytes. Returns 0 or -errno. Unlocks the host lock, since it blocks while the system starts and has
  * none yet. */
 int fs_random_bytes(void *into, size_t size);
-
-#endif

@@ -1,7 +1,5 @@
-/* Receiving a message with all descriptors that can come with it. Whoever leaves less room has the kernel close the rest, which may
- * block. */
-#ifndef FASTSOCK_DESCRIPTORS_H
-#define FASTSOCK_DESCRIPTORS_H
+/* Messages with descriptors. A receiver takes all that can come: if it left less room, the kernel would close the rest, which may block. */
+#pragma once
 
 #include "os/syscalls.h"
 #include "wire/control_msg.h"
@@ -37,17 +35,15 @@ static inline ssize_t fs_receive_descriptors(int fd, void *into, size_t room, st
     return got;
 }
 
-/* Sends a hello with `count` descriptors, at most FS_HELLO_DESCRIPTORS. Returns 0 or -errno. Never blocks. */
-static inline int fs_send_hello(int control, const struct fs_hello *hello, const int *descriptors, int count) {
+/* Sends a message with `count` descriptors, at most FS_HELLO_DESCRIPTORS. Returns 0 or -errno. Never blocks. */
+static inline int fs_send_descriptors(int fd, const void *data, size_t size, const int *descriptors, int count) {
     union {
         char space[CMSG_SPACE(FS_HELLO_DESCRIPTORS * sizeof(int))];
         struct cmsghdr aligned;
     } with;
-    struct iovec iov = {(void *)(uintptr_t)hello, sizeof *hello};
+    struct iovec iov = {(void *)(uintptr_t)data, size};
     struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = with.space};
     memset(&with, 0, sizeof with);
     fs_put_cmsg(&message, &with.aligned, SCM_RIGHTS, descriptors, (size_t)count * sizeof(int));
-    return fs_system.sendmsg(control, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+    return fs_system.sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
-
-#endif

@@ -55,7 +55,7 @@ int fs_meeting_hello(int control, const struct fs_hello *hello, const int *descr
     all[count - 1] = way;
     all[count] = descriptors[count - 1];
     fs_accept_descriptors(control);
-    failed = fs_send_hello(control, hello, all, count + 1);
+    failed = fs_send_descriptors(control, hello, sizeof *hello, all, count + 1);
     fs_system.close(way);
     return failed;
 }

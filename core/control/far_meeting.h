@@ -1,7 +1,6 @@
 /* The seeker's part of a rendezvous with a process in another network namespace, from the unix connection to the hello, and the answer.
  * Needs the host lock. Nothing here blocks. */
-#ifndef FASTSOCK_FAR_MEETING_H
-#define FASTSOCK_FAR_MEETING_H
+#pragma once
 
 #include "control/address_proof.h"
 
@@ -35,5 +34,3 @@ struct fs_far_peer *fs_meeting_join(struct fs_far_meeting *meeting, int control)
 
 /* It is over, or failed. */
 void fs_meeting_end(struct fs_far_meeting *meeting);
-
-#endif

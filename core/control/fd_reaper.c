@@ -7,7 +7,6 @@
 #include "os/fd_reserve.h"
 #include "control/named_socket.h"
 #include "control/background_thread.h"
-#include "transport/stream.h"
 #include "control/trust.h"
 #include "wire/region.h"
 

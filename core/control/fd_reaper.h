@@ -2,12 +2,11 @@
  *
  * The last close of a descriptor can take forever: a TCP socket lingers, a file in user space is flushed, and a unix socket closes all
  * descriptors unread in it. So can dropping a message with descriptors. One thread does this, for which nobody waits. A close that blocks
- * holds up those behind it, so the queue is bounded: while FS_REAPER_ROOM things wait for the thread, nothing more is received from an
+ * holds up those after it, so the queue is bounded: while FS_REAPER_ROOM things wait for the thread, nothing more is received from an
  * untrusted user, and no name is published; `fs_reaper_has_room` tells.
  *
  * None of these blocks or needs a lock. A forked child has no such thread, and nothing that waits for it. */
-#ifndef FASTSOCK_FD_REAPER_H
-#define FASTSOCK_FD_REAPER_H
+#pragma once
 
 enum { FS_REAPER_ROOM = 16 };
 
@@ -41,5 +40,3 @@ void fs_accept_descriptors(int control); /* one is expected */
 
 /* Closes a seeker's socket with all that is unread. `trusted`: the holder of the name is known to be trusted. */
 void fs_reap_seeker(int control, int trusted);
-
-#endif

@@ -5,8 +5,7 @@
  * `trust` is. All integers have the host's byte order; fastsock/tools/introspection.py gets the layouts from here.
  *
  * Nobody waits to send an answer: a client that does not read loses it. `fs_reply_allowed` bounds their number. */
-#ifndef FASTSOCK_INTROSPECTION_H
-#define FASTSOCK_INTROSPECTION_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -137,5 +136,3 @@ extern struct fs_counters *fs_ended_counters;
 
 /* Answers a query on the control socket. For the control thread alone. */
 void fs_answer_query(int fd, const struct fs_requester *requester);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Links, what is parked and what is counted: with the table lock, which these functions take (fs_control_lock_hosted), so they may
  * unlock and relock the host lock, which they need, where nothing else is said. */
-#ifndef FASTSOCK_LINK_H
-#define FASTSOCK_LINK_H
+#pragma once
 
 #include "process/far_peer.h"
 #include "transport/stream.h"
@@ -115,5 +114,3 @@ int fs_links_each(int (*tell)(const struct fs_link *link, void *with), void *wit
 
 /* Called in a forked child: parked regions are the parent's. */
 void fs_links_forget(void);
-
-#endif

@@ -5,7 +5,6 @@
 #include "control/link.h"
 #include "control/named_socket.h"
 #include "control/control_state.h"
-#include "events/futex.h"
 
 #define VISIBLE_MS 2000 /* lifetime of a name: a fastsock peer looks for it within some operations */
 

@@ -3,8 +3,7 @@
  * A process that waits for peers publishes a name for each connection. Its control thread (control_thread.h) answers while the
  * program computes: it checks the peer, receives, validates and maps the region, sends WAKEUP and puts the region into the accept queue.
  * The connection takes it from there at its next operation (`fs_listing_result`). */
-#ifndef FASTSOCK_LISTENER_H
-#define FASTSOCK_LISTENER_H
+#pragma once
 
 #include <stddef.h>
 #include <unistd.h>
@@ -30,5 +29,3 @@ enum fs_listing_state fs_listing_result(uint64_t handle, fs_atomic_ptr(fs_word32
 
 /* Withdraws a name, and drops a region that was not taken yet. */
 void fs_listing_withdraw(uint64_t handle, fs_atomic_ptr(fs_word32) *listing_state);
-
-#endif

@@ -1,7 +1,6 @@
 /* Unix sockets with a name: for published names and for control requests. A name that begins with a slash is a path, of a socket in the
  * folder where other network namespaces find it (rendezvous_dir.h). All others are abstract, and of this network namespace. */
-#ifndef FASTSOCK_NAMED_SOCKET_H
-#define FASTSOCK_NAMED_SOCKET_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -17,7 +16,7 @@
 static inline socklen_t fs_name_address(struct sockaddr_un *address, const char *name, size_t length) {
     if (length > sizeof address->sun_path - 1) return 0;
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    memcpy(address->sun_path + (*name != '/'), name, length); /* (behind a zero, or before one) */
+    memcpy(address->sun_path + (*name != '/'), name, length); /* (after a zero, or before one) */
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
@@ -49,5 +48,3 @@ static inline struct ucred fs_peer_credentials(int fd) {
 }
 
 static inline uint32_t fs_peer_user(int fd) { return fs_peer_credentials(fd).uid; }
-
-#endif

@@ -1,6 +1,5 @@
 /* Offers the pages of this process's event sets to the peer processes of connections. control_requests.c receives such offers. */
-#ifndef FASTSOCK_PAGE_OFFERS_H
-#define FASTSOCK_PAGE_OFFERS_H
+#pragma once
 
 #include "conn/event_slot.h"
 
@@ -10,5 +9,3 @@ void fs_set_register(struct fs_event_set *set, struct fs_connection *c);
 
 /* Offers pages again to processes that had to notify the set in another way. Same needs. */
 void fs_reoffer_pages(struct fs_event_set *set);
-
-#endif

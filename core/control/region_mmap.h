@@ -1,7 +1,6 @@
 /* Creates, maps and recycles the shared memory of a connection. A region is a sealed memfd, so its size cannot change while it is
  * mapped. wire/region.h has its bytes. */
-#ifndef FASTSOCK_REGION_MMAP_H
-#define FASTSOCK_REGION_MMAP_H
+#pragma once
 
 #include "os/memfd.h"
 #include "os/syscalls.h"
@@ -11,7 +10,7 @@
 #define MADV_REMOVE 9
 #endif
 
-/* Returns the size of the file behind a descriptor, -1 if there is none. */
+/* Returns the size of a descriptor's file, -1 if there is none. */
 static inline int64_t fs_file_size(int fd) {
     struct stat st;
     return fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
@@ -37,5 +36,3 @@ void fs_unrecycle_region(void *memory);
 
 /* Packet WAKEUP: returns true if the publisher has taken the region. */
 int fs_wakeup_seen(void *memory);
-
-#endif

@@ -1,6 +1,6 @@
 /* The folder for names that other network namespaces find.
  *
- * Responsible for: who may use it, what a name is called there, and that none stays behind. Never: believes a name. */
+ * Responsible for: who may use it, what a name is called there, and that none stays for ever. Never: believes a name. */
 #include "control/rendezvous_dir.h"
 
 #include <stdio.h>
@@ -169,7 +169,7 @@ const char *fs_set_rendezvous_dir(const char *path) {
     return wrong;
 }
 
-/* ---- what was left behind --------------------------------------------------------------------------------------- */
+/* ---- what killed processes left --------------------------------------------------------------------------------------- */
 
 /* An entry as the kernel writes it (getdents64(2)). */
 struct entry {

@@ -3,10 +3,9 @@
  * abstract.
  *
  * Whoever may write to the folder can take or replace a name. So a name leads to somebody who is judged (trust.h) and who has to prove what
- * it is (address_proof.h; a group has no more to prove), and nothing else lies there. The socket of a process that was killed stays behind,
- * and the others sweep it. */
-#ifndef FASTSOCK_RENDEZVOUS_DIR_H
-#define FASTSOCK_RENDEZVOUS_DIR_H
+ * it is (address_proof.h; a group has no more to prove), and nothing else lies there. The socket of a process that was killed stays, and
+ * the others sweep it. */
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ void fs_dir_unlink(uint64_t number);
 
 /* Now and then removes names whose owners have gone. For the control thread, and for who joins a group. */
 void fs_dir_sweep(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* The setting `trust`: the users whose processes may share memory with this one. */
-#ifndef FASTSOCK_TRUST_H
-#define FASTSOCK_TRUST_H
+#pragma once
 
 #include <stdint.h>
 
@@ -28,5 +27,3 @@ int fs_admits_others(void);
 
 /* Returns true for this process's own user and root, whatever the setting is: they could harm this process by other means. */
 int fs_is_trusted(uint32_t user);
-
-#endif

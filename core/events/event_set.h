@@ -8,8 +8,7 @@
  *
  * The same holds for a page that is given up: the owner writes `over` and then takes the hints; the poster writes the hint and then
  * looks for `over`, and notifies the owner in another way if it is set. */
-#ifndef FASTSOCK_EVENT_SET_H
-#define FASTSOCK_EVENT_SET_H
+#pragma once
 
 #include <stddef.h>
 
@@ -152,5 +151,3 @@ int fs_remote_set_add(uint64_t token, uint32_t id, struct fs_event_page *page, i
 int fs_remote_set_notify(uint64_t token, uint64_t name, fs_word32 *seen);
 
 int fs_remote_set_eventfd(uint64_t token, uint64_t name, fs_word32 *seen); /* returns the eventfd of a peer's set, -1 if it is not kept */
-
-#endif

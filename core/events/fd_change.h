@@ -1,6 +1,5 @@
 /* Wakes threads whose descriptor was closed or whose number was reused (fd_change.c). */
-#ifndef FASTSOCK_FD_CHANGE_H
-#define FASTSOCK_FD_CHANGE_H
+#pragma once
 
 #include "os/atomics.h"
 
@@ -17,5 +16,3 @@ void fs_fd_change_notify(void);
 
 /* For a forked child: drops the parent's state. The threads that slept are not here. */
 void fs_fd_change_forget(void);
-
-#endif

@@ -8,8 +8,7 @@
  * The peer can write the word and wake its sleepers: then somebody looks once too often. The peer can also have the kernel move sleepers
  * to a word of its own (FUTEX_REQUEUE), which we never wake. So if the peer may be an untrusted user, no sleep is long
  * (fs_untrusted_wakeups). */
-#ifndef FASTSOCK_FUTEX_H
-#define FASTSOCK_FUTEX_H
+#pragma once
 
 #include "os/atomics.h"
 
@@ -28,5 +27,3 @@ static inline uint32_t fs_futex_load(fs_word32 *futex) {
     /* SYNC: futex - pairs with fs_futex_wake. Sequentially consistent, like all that follows: see ring/doorbell.h. */
     return fs_load_sc(futex);
 }
-
-#endif

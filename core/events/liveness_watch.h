@@ -8,8 +8,7 @@
  * watches, look by themselves now and then, and join the next watcher.
  *
  * Processes are watched too (a pidfd each): the end of a peer whose stream has already ended is no event of the connection. */
-#ifndef FASTSOCK_LIVENESS_WATCH_H
-#define FASTSOCK_LIVENESS_WATCH_H
+#pragma once
 
 #include <sys/epoll.h>
 #include <sys/types.h>
@@ -86,5 +85,3 @@ int fs_watch_event(uint64_t handle, uint32_t events);
 
 /* For a forked child: the watcher is the parent's. (fs_conn_inherit resets the connections.) */
 void fs_watch_forget(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* Decides how long a wait may spin before it sleeps, for threads and loops. */
-#ifndef FASTSOCK_SPIN_BUDGET_H
-#define FASTSOCK_SPIN_BUDGET_H
+#pragma once
 
 #include "ring/ring.h"
 
@@ -57,5 +56,3 @@ void fs_spin_note_cpu(struct fs_spin_stats *stats, int lost);
 
 /* Updates the statistics with a finished wait that began at `began` (monotonic ns). `paid`: the spin found what the wait was for. */
 void fs_spin_stats_update(struct fs_spin_stats *stats, struct fs_counters *count, int64_t began, int polled, int paid);
-
-#endif

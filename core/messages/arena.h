@@ -24,8 +24,7 @@
  * given back when the child dies. (If there is no place left, it does with its parent's.)
  *
  * Each word is read once, checked, and then used: a member that writes nonsense ends the group, and nobody reads or writes beside it. */
-#ifndef FASTSOCK_ARENA_H
-#define FASTSOCK_ARENA_H
+#pragma once
 
 #include <stddef.h>
 
@@ -145,5 +144,3 @@ static inline void fs_raise_tail(struct fs_group_head *table, uint64_t to) {
     uint64_t tail;
     while ((tail = fs_load_sc(&table->tail)) < to && !fs_cas64(&table->tail, tail, to)) {}
 }
-
-#endif

@@ -3,7 +3,7 @@
  * The lost-wakeup argument, for all bells. A sleeper reads the futex, counts `armed` up, then looks for what it waits for, and sleeps while
  * the futex has the value it read. A waker publishes, then compares `armed` and `told`. Both are sequentially consistent, so the sleeper
  * sees the message or the waker sees it armed. A waker stores `told` after it has woken, and it stores the value of `armed` that it read
- * before: a sleeper that came since is still untold.
+ * before: for a sleeper that came since the two still differ.
  *
  * A member that waits in poll arms its own bell, and then the group's, so a waker looks at the members' only if one of them has armed. It
  * is woken by a datagram to its socket, which anybody on the host may send: a filter of the kernel's drops all that do not contain the

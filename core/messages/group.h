@@ -1,6 +1,5 @@
 /* A membership in this process. For the files of this room. */
-#ifndef FASTSOCK_GROUP_H
-#define FASTSOCK_GROUP_H
+#pragma once
 
 #include "control/rendezvous_dir.h"
 #include "events/spin_budget.h"
@@ -94,5 +93,3 @@ size_t fs_group_name(char *into, const struct fs_group *g, uint32_t place, const
 
 /* Removes such a name from the folder: before its socket is closed, or with the place of a member that is dead. */
 void fs_group_unname(const struct fs_group *g, uint32_t place, const char *what);
-
-#endif

@@ -1,34 +1,24 @@
 /* Handing a group's memory to who joins: one datagram with two descriptors, over a socket of a member. */
 #include "messages/handing.h"
 
+#include "control/descriptors.h"
 #include "control/fd_reaper.h"
-#include "os/syscalls.h"
 
 #ifdef __GLIBC__
 #pragma weak __cmsg_nxthdr /* (a program of musl has none, and gets no further than the constructor: interpose/install.c) */
 #endif
 
-union two_fds {
-    char space[CMSG_SPACE(2 * sizeof(int))];
-    struct cmsghdr aligned;
-};
-
 void fs_hand_over(int peer, int table, int arena) {
     struct fs_welcome welcome = {FS_GROUP_MAGIC, FS_GROUP_VERSION, 0};
-    union two_fds control = {{0}};
-    struct iovec iov = {&welcome, sizeof welcome};
-    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(2 * sizeof(int));
-    memcpy(CMSG_DATA(c), (int[]){table, arena}, 2 * sizeof(int));
-    fs_system.sendmsg(peer, &message, MSG_DONTWAIT | MSG_NOSIGNAL); /* if it fails, who joins asks another member */
+    fs_send_descriptors(peer, &welcome, sizeof welcome, (int[]){table, arena}, 2); /* if it fails, who joins asks another member */
 }
 
 int fs_take_over(int holder, int fds[2], int milliseconds) {
     struct fs_welcome welcome = {0};
-    union two_fds control;
+    union {
+        char space[CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr aligned;
+    } control;
     struct iovec iov = {&welcome, sizeof welcome};
     struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
     int has_fds = 0;

@@ -1,6 +1,5 @@
 /* Handing a group's memory to who joins: one datagram with two descriptors, over a socket of a member (serve.c, join.c). */
-#ifndef FASTSOCK_HANDING_H
-#define FASTSOCK_HANDING_H
+#pragma once
 
 #include "messages/arena.h"
 
@@ -14,5 +13,3 @@ void fs_hand_over(int peer, int table, int arena);
 
 /* Receives them within `milliseconds`. Returns 0, or -errno; -ETIMEDOUT; -EPROTO. */
 int fs_take_over(int holder, int fds[2], int milliseconds);
-
-#endif

@@ -2,6 +2,7 @@
  *
  * Responsible for: what a member of a trusted user hands over is checked before it is used. Never: answers others (serve.c). */
 #include "control/named_socket.h"
+#include "control/region_mmap.h"
 #include "control/fd_reaper.h"
 #include "control/trust.h"
 #include "messages/group.h"
@@ -42,11 +43,6 @@ static int is_there(const char *name, size_t length) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t size_of(int fd) {
-    struct stat s;
-    return fs_system.fstat(fd, &s) == 0 && s.st_size > 0 ? (uint64_t)s.st_size : 0;
-}
-
 /* (As fs_map_memfd, but to read.) */
 static void *map_read_only(int fd, size_t size) {
     void *memory = fs_system.mmap(NULL, size, PROT_NONE, MAP_SHARED, fd, 0);
@@ -73,7 +69,7 @@ static void unmap(struct fs_group *g) {
 /* Maps what a member has handed over. Everything is checked: it may be of another user. */
 static int adopt(struct fs_group *g, int fds[2], const struct fs_group_options *options) {
     struct fs_group_head *head;
-    uint64_t table_size = size_of(fds[0]);
+    uint64_t table_size = (uint64_t)fs_file_size(fds[0]); /* (-1 is too large) */
     for (int i = 0; i < 2; i++) { /* they are the group's from here on */
         int kept = fs_dup_reserved(fds[i], 0);
         *(i ? &g->arena_fd : &g->table_fd) = kept;
@@ -88,9 +84,8 @@ static int adopt(struct fs_group *g, int fds[2], const struct fs_group_options *
     fs_system.munmap(head, sizeof *head);
     if (magic != FS_GROUP_MAGIC || version != FS_GROUP_VERSION || blocking > 1 || !same) return -EPROTO;
     if (options && blocking != options->blocking) return -EINVAL;
-    if (fs_geometry_of(&g->geometry, slots, size, largest) || table_size != g->geometry.table_size ||
-        size_of(fds[1]) != g->geometry.arena_size)
-        return -EPROTO;
+    if (fs_geometry_of(&g->geometry, slots, size, largest)) return -EPROTO;
+    if (table_size != g->geometry.table_size || (uint64_t)fs_file_size(fds[1]) != g->geometry.arena_size) return -EPROTO;
     g->geometry.blocking = blocking;
     g->table = fs_map_memfd(g->table_fd, g->geometry.table_size);
     g->arena = map_read_only(g->arena_fd, g->geometry.arena_size);

@@ -9,9 +9,7 @@
 
 #include <stdio.h>
 
-#include "events/futex.h"
 #include "os/fd_reserve.h"
-#include "os/memfd.h"
 
 #define SWEEP_INTERVAL ((int64_t)20000000) /* ns between two looks for dead members */
 

@@ -7,8 +7,8 @@
  *
  * Who comes asks at all 64 names. If nobody is there, it makes the group, and listens at the first name, which only one process can have.
  * Then it asks at the others twice: a member that got the memfds from one that has died since may have come to listen after the first
- * look has passed its name. (A new member, when it listens, looks if the one is still there that it had the memfds from; if not, it begins
- * again. So it is seen by the second look.)
+ * look. (A new member, when it listens, looks if the one is still there that it had the memfds from; if not, it begins again. So the second
+ * look sees it.)
  *
  * A forked child shares its parent's membership, but not its thread. If the child uses the group, it has a thread of its own, which tries
  * to get the name from time to time: it succeeds if the parent has ended.
@@ -22,7 +22,6 @@
 #include "control/fd_reaper.h"
 #include "control/trust.h"
 #include "messages/handing.h"
-#include "os/memfd.h"
 
 enum { RETRY_MS = 500 }; /* between two tries to get a name */
 

@@ -4,8 +4,7 @@
 #include "events/futex.h"
 
 #define LOOK_INTERVAL ((int64_t)20000000) /* ns that a writer sleeps at most: nobody wakes it when a reader dies */
-/* That a reader does: a signal's handler that ran before the sleep may have told its caller to end. */
-#define CALLER_INTERVAL ((int64_t)100000000)
+#define CALLER_INTERVAL ((int64_t)100000000) /* that a reader does: a handler that ran before the sleep may have told its caller to end */
 #define UNTRUSTED_INTERVAL ((int64_t)50000000)
 
 /* Returns true if a message of the size could be sent for which there was no room. */

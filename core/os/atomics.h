@@ -8,8 +8,7 @@
  *                                        that without a separate fence, which ThreadSanitizer would not understand.
  *   fs_load_relaxed / fs_store_relaxed   a word with one writer that others read only as a hint, or that a neighbouring store orders.
  *   fs_count                             statistics: if two threads count at once, one count may be lost. */
-#ifndef FASTSOCK_ATOMICS_H
-#define FASTSOCK_ATOMICS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -64,5 +63,3 @@ static inline void fs_cpu_relax(void) {
     __asm__ __volatile__("" ::: "memory");
 #endif
 }
-
-#endif

@@ -7,8 +7,7 @@
  *
  * A copy guarantees no more than memcpy: bytes that change meanwhile may be read old or new, some may be read or written twice, and
  * nothing is ordered. Like memcpy, it relies on the commit word that is stored after it. */
-#ifndef FASTSOCK_COPY_H
-#define FASTSOCK_COPY_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -44,5 +43,3 @@ static inline void fs_copy(void *to, const void *from, size_t length) {
     else
         memcpy(to, from, length);
 }
-
-#endif

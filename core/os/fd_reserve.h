@@ -14,8 +14,7 @@
  * sockets, pipes, terminals and devices also report POLLRDNORM or POLLWRNORM (timerfds and signalfds do not). So code that polls an
  * eventfd before it reads or writes asks for these too (`fs_not_eventfd_events`), and learns without another system call if the number
  * is still ours (`fs_says_eventfd`). */
-#ifndef FASTSOCK_FD_RESERVE_H
-#define FASTSOCK_FD_RESERVE_H
+#pragma once
 
 #include "os/atomics.h"
 #include "os/syscalls.h"
@@ -92,7 +91,7 @@ static inline int fs_reserve_fd(int fd, int passing) {
     return kept;
 }
 
-/* Returns the inode behind a descriptor, 0 if the descriptor is not open. (All eventfds share one inode.) */
+/* Returns the inode of a descriptor's file, 0 if the descriptor is not open. (All eventfds share one inode.) */
 static inline uint64_t fs_inode(int fd) {
     struct stat s;
     return fs_system.fstat(fd, &s) == 0 ? s.st_ino : 0;
@@ -170,5 +169,3 @@ static inline int fs_is_eventfd(int fd, int ours) {
 static inline void fs_close_eventfd(int fd) {
     if (fs_is_own_eventfd(fd)) fs_system.close(fd);
 }
-
-#endif

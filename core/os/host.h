@@ -1,6 +1,5 @@
 /* The core's interface to its front end. The front end fills `fs_host` before its first connection. */
-#ifndef FASTSOCK_HOST_H
-#define FASTSOCK_HOST_H
+#pragma once
 
 #include <stdint.h>
 
@@ -28,5 +27,3 @@ static inline void fs_short_sleep_unlocked(void) { /* a nap without the host loc
     fs_short_sleep();
     fs_host_lock(host_state);
 }
-
-#endif

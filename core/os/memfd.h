@@ -1,6 +1,5 @@
 /* Memory that two processes share: a sealed memfd, whose size cannot change while it is mapped. */
-#ifndef FASTSOCK_MEMFD_H
-#define FASTSOCK_MEMFD_H
+#pragma once
 
 #include "os/syscalls.h"
 
@@ -42,5 +41,3 @@ static inline void *fs_map_memfd(int memfd, size_t size) {
     fs_system.munmap(memory, size);
     return NULL;
 }
-
-#endif

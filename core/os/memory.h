@@ -1,6 +1,5 @@
 /* Memory for the core's records: what malloc(3) and its kin do, in signal handlers and in forked children too. Theory: memory.c. */
-#ifndef FASTSOCK_MEMORY_H
-#define FASTSOCK_MEMORY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -15,5 +14,3 @@ void fs_block_give(const struct fs_page_source *pages, void *memory);
 
 /* Returns how many bytes a block has room for. */
 size_t fs_block_room(const void *memory);
-
-#endif

@@ -1,6 +1,5 @@
 /* Bytes that are sent: those of one buffer, or those of several pieces (struct iovec), which need not be gathered before. */
-#ifndef FASTSOCK_PIECES_H
-#define FASTSOCK_PIECES_H
+#pragma once
 
 #include <sys/uio.h>
 
@@ -25,5 +24,3 @@ static inline __attribute__((always_inline)) void fs_copy_from(void *to, struct 
     if (!from.v) fs_copy(to, from.data + from.skip, length);
     else fs_gather(to, from.v, from.skip, length);
 }
-
-#endif

@@ -1,4 +1,4 @@
-/* The real functions behind the table (syscalls.h). */
+/* The real functions of the table (syscalls.h). */
 #include "os/syscalls.h"
 
 #include "os/memory.h"

@@ -4,8 +4,7 @@
  * the C library's function (tests/native/test_core.py checks the objects). So a test can replace an entry to watch a call or make it
  * fail. It must do so before the first connection, since the table is read without synchronization. Calls that cannot fail are made
  * directly: the clock (clock.c), yields, process ids. */
-#ifndef FASTSOCK_SYSCALLS_H
-#define FASTSOCK_SYSCALLS_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -173,5 +172,3 @@ static inline int fs_is_transient(int error) {
 
 #define FS_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define FS_MAX(a, b) ((a) > (b) ? (a) : (b))
-
-#endif

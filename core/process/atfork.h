@@ -1,6 +1,5 @@
 /* Counts the children of the front end's forks as holders of each connection. */
-#ifndef FASTSOCK_ATFORK_H
-#define FASTSOCK_ATFORK_H
+#pragma once
 
 /* Installs the fork handlers. Returns 0 or an errno (pthread_atfork's).
  *
@@ -16,5 +15,3 @@ void fs_after_fork_in_child(void);
 
 /* 1: this thread is about to fork for the front end. 0: the fork is over or did not happen. */
 void fs_expect_fork(int comes);
-
-#endif

@@ -1,9 +1,5 @@
-/* The connection table: the process's connections, and the reason why each is on kernel TCP, for introspection.
- *
- * The control thread reads it without the host lock, so it has numbers and no objects: one word per connection, written with the host
- * lock in one store. The memory is never freed. A reader gets the present entry or the one just before. */
-#ifndef FASTSOCK_CONN_TABLE_H
-#define FASTSOCK_CONN_TABLE_H
+/* The connection table, for introspection. Written with the host lock, and read without. Theory: conn_table.c. */
+#pragma once
 
 #include <stdint.h>
 
@@ -20,5 +16,3 @@ void fs_table_update(int slot, uint64_t inode, int fd, uint32_t reason);
 
 /* Reads the entry of a slot. Returns 0 beyond the table. (A free one has FS_TABLE_FREE in its top byte.) */
 int fs_table_read(uint32_t slot, uint64_t *word);
-
-#endif

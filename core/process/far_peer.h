@@ -5,8 +5,7 @@
  * are. That is the way. What comes by it comes to the control socket as all else does.
  *
  * Needs the host lock, where nothing else is said. */
-#ifndef FASTSOCK_FAR_PEER_H
-#define FASTSOCK_FAR_PEER_H
+#pragma once
 
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -64,5 +63,3 @@ void fs_far_peer_restore(fs_atomic_ptr(struct fs_far_peer) *far);
 
 /* Sends a message by the way. Returns 0 or -errno. Never blocks. Any thread of a connection with that peer. */
 int fs_send_far(struct fs_far_peer *peer, struct msghdr *message);
-
-#endif

@@ -1,7 +1,6 @@
 /* Memory shared with forked children and with nobody else: two blocks for each connection (struct fs_shared_side and its `ends`). Needs
  * the host lock. */
-#ifndef FASTSOCK_FORK_SHARED_SLAB_H
-#define FASTSOCK_FORK_SHARED_SLAB_H
+#pragma once
 
 #include "ring/ring.h"
 
@@ -21,5 +20,3 @@ void fs_side_free(struct fs_shared_side *side, size_t ends_size);
 
 /* For a forked child, which never allocates or frees inherited blocks. */
 void fs_slab_forget(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* The processes that hold a connection (struct fs_shared_side: `holders`, `children`). Needs no lock. */
-#ifndef FASTSOCK_HOLDER_COUNT_H
-#define FASTSOCK_HOLDER_COUNT_H
+#pragma once
 
 #include "ring/ring.h"
 
@@ -24,5 +23,3 @@ int fs_release_unless_last(struct fs_shared_side *own);
 
 /* Returns the PID namespace of this process, its inode in nsfs, which never changes; 0 if unknown. */
 uint32_t fs_pid_ns(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* The event set of connections that several pollers have. */
-#ifndef FASTSOCK_COMMON_SET_H
-#define FASTSOCK_COMMON_SET_H
+#pragma once
 
 #include "ready/poller.h"
 
@@ -25,5 +24,3 @@ void fs_common_wake(void);
 void fs_common_leave_asleep(void);
 
 void fs_forget_common(void); /* in a forked child */
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A look tells an edge-triggered member of what is ready and was not at the look before (`found` of struct fs_member), and of what has been
  * posted since (its mark). scan.c arms the member before it looks, so no arrival is lost. */
-#ifndef FASTSOCK_EDGE_H
-#define FASTSOCK_EDGE_H
+#pragma once
 
 #include "ready/poller.h"
 
@@ -12,5 +11,3 @@ int fs_advance_mark(struct fs_connection *c, struct fs_mark *mark);
 
 /* Returns true if what the kernel reports of a parked member is an edge: not the FIN that the ring had before. With the poller's lock. */
 int fs_is_kernel_edge(const struct fs_member *m, uint32_t events);
-
-#endif

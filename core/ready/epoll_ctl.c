@@ -187,7 +187,7 @@ void fs_poller_sent_part(struct fs_pollable *it) {
 
 /* The number is about to be closed, the last one of its socket here. If another process may have the socket, its registration stays with
  * the program's own data: the kernel goes on telling of it, here and in a process that has inherited the instance, as it would without us.
- * (A parked member tells of changes alone, and a single shot that was told tells of nothing: they stay as they are. And the close takes a
+ * (A parked member reports changes alone, and a single shot that was told reports nothing: they stay as they are. And the close takes a
  * socket that nobody else has out of the instance.) */
 static void hand_over(struct fs_member *m, struct fs_connection *c) {
     struct epoll_event event = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->data};
@@ -207,14 +207,14 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
         if (!last && m->fd != fd) continue;
         fs_lock_poller(p);
         if (p->busy && !last) {
-            m->fd = m->closed = -1; /* (who is in poll is told of what comes all the same, and drops it: fs_poller_poll) */
+            m->fd = m->closed = -1; /* (who is in poll hears of what comes all the same, and drops it: fs_poller_poll) */
         } else if (last || p->epoll < 0) {
             if (p->epoll >= 0 && m->fd == fd && m->tag == fs_poller_tag) hand_over(m, c);
             fs_member_drop(m);
-            /* (Who is in poll keeps the connection open until it returns, and is told of nothing that comes from here on.) */
+            /* (Who is in poll keeps the connection open until it returns, and hears of nothing that comes from here on.) */
             if (last && p->epoll < 0) fs_wake_waiters(p);
         } else {
-            m->kernel_room = 1; /* (what it is told of can be changed no more) */
+            m->kernel_room = 1; /* (what it reports can be changed no more) */
             if (c) fs_member_park(m);
             m->closed = m->fd;
             m->fd = -1;
@@ -251,7 +251,7 @@ void fs_pollable_after_fork(struct fs_pollable *it) {
     pthread_mutex_init(&it->lock, NULL);
     fs_store_relaxed(&it->home, NULL);
     it->common = 0;
-    /* (Those of threads that are not here have members still, which are told of what comes.) */
+    /* (Those of threads that are not here have members still, which hear of what comes.) */
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = m->next)
         if (m->poller->epoll < 0 && m->poller->process != fs_own_pid) fs_poller_after_fork(m->poller);
 }

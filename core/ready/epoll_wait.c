@@ -1,7 +1,7 @@
 /* How a thread waits on a poller: looks, polling for the budget, and a sleep in the program's own epoll instance.
  *
  * No wakeup is lost. Before a thread sleeps each member on the ring was armed, and looked at after that; the event set says that it
- * sleeps, and is looked at for hints after that (events/event_set.h). What the kernel tells of is a member of the instance in which it
+ * sleeps, and is looked at for hints after that (events/event_set.h). What the kernel reports is a member of the instance in which it
  * sleeps. Several threads may sleep. Who posts tells the set once, which wakes one of them; that one says again that the set sleeps if
  * others do.
  *
@@ -103,7 +103,7 @@ static int sleep_in_kernel(struct wait *w) {
     if (w->now - slept > FS_UNCERTAIN) w->vain = 0;
     if (p->listed || (p->set && fs_has_hints(p->set))) {
         fs_spin_stats_update(&p->stats, &fs_poller_totals, w->began, w->polled, 0);
-        w->polled = 0; /* (the sleep has found what the next look tells of: it is not counted once more, as found by polling) */
+        w->polled = 0; /* (the sleep has found what the next look reports: it is not counted once more, as found by polling) */
     } else if (rest && ++w->vain > FS_VAIN) {
         fs_unlock_poller(p);
         fs_short_sleep(); /* somebody wakes us for nothing, again and again */
@@ -142,7 +142,7 @@ static int wait_for_events(struct wait *w, int64_t timeout) {
             if (!w->polled) w->now = fs_now();
             if (timeout && p->answers < FS_ANSWERS && w->now - p->asked < FS_KERNEL_INTERVAL) p->answers++;
             else if (w->told.count < w->told.max) ask_kernel(w, 0);
-            /* (An end of which the kernel alone knows is one event with the room that memory has told of.) */
+            /* (An end of which the kernel alone knows is one event with the room that memory has shown.) */
             w->told.adds = w->told.changed;
             if (w->told.adds) fs_members_check(p, &w->told, FS_TELL);
             return 0;

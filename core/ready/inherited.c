@@ -89,7 +89,7 @@ int fs_hand_over_member(struct fs_member *m, uint64_t claim) {
     if (!fs_is_handed_over(m)) return 0;
     /* SYNC: shot - pairs with fs_take_shot. */
     int told = m->events & EPOLLONESHOT && fs_load_sc(&fs_own(fs_load_relaxed(&m->it->c))->shots) & family;
-    /* (One that was told stays registered with data that nobody has any more: it tells of nothing.) */
+    /* (One that was told stays registered with data that nobody has any more: it reports nothing.) */
     if (claim & family && m->fd >= 0 && p->epoll >= 0 && m->enabled && !told) {
         struct epoll_event event = {.events = m->events & ~(uint32_t)EPOLLEXCLUSIVE, .data.u64 = m->data};
         fs_register_in_kernel(p, EPOLL_CTL_MOD, m->fd, fs_load_relaxed(&m->it->c), event);

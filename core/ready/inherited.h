@@ -1,6 +1,5 @@
 /* Epoll instances that a fork has shared. */
-#ifndef FASTSOCK_INHERITED_H
-#define FASTSOCK_INHERITED_H
+#pragma once
 
 #include "conn/state.h"
 #include "ready/poller.h"
@@ -34,5 +33,3 @@ int fs_control_inherited(struct fs_poller *p, int op, int fd, struct fs_pollable
 /* Before a wait on an instance that a fork has shared: if another process waits on it too, what is told once leaves the ring. With no
  * lock. */
 void fs_leave_single_events(struct fs_poller *p);
-
-#endif

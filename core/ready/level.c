@@ -5,11 +5,10 @@
 
 #include "conn/peer_status.h"
 #include "conn/readiness.h"
-#include "conn/fallback.h"
 #include "conn/receive.h"
 
 /* poll's names are epoll's, but for the types. A kernel that resets a connection stores the error first and the end after it, and wakes
- * who sleeps after both. The ring may have told of the end before: who looks between the two asks once more. */
+ * who sleeps after both. The ring may have shown the end before: who looks between the two asks once more. */
 static uint32_t ask_kernel(struct fs_connection *c) {
     uint32_t found = 0;
     for (int asked = 0; asked < 2 && (!asked || (found & (EPOLLERR | EPOLLHUP)) == EPOLLERR); asked++)
@@ -68,7 +67,7 @@ void fs_level_read(struct fs_level *l) {
 
 int fs_level_arm(struct fs_level *l, int *late) {
     struct fs_connection *c = l->c;
-    if (!fs_is_attached(c)) return 0; /* the kernel tells of changes */
+    if (!fs_is_attached(c)) return 0; /* the kernel reports changes */
     int receives = (l->wanted & (FS_IN | EPOLLRDHUP)) != 0;
     int sends = l->wanted & FS_OUT_ROOM && fs_pollout_is_ours(c) && !fs_send_ready(c);
     int there = fs_arm_for_set(c, receives, sends);

@@ -1,6 +1,5 @@
 /* What a connection is ready for now, in memory and in the kernel. */
-#ifndef FASTSOCK_LEVEL_H
-#define FASTSOCK_LEVEL_H
+#pragma once
 
 #include "conn/state.h"
 #include "ready/poller.h"
@@ -10,8 +9,8 @@ struct fs_level {
     struct fs_connection *c;
     uint32_t wanted; /* events of epoll, without flags */
     uint32_t found;  /* those that are there: of `wanted`, and EPOLLHUP and EPOLLERR */
-    int asks;        /* in: the kernel is asked. Out: it is to be asked again, as it tells of something that stays */
-    int no_room;     /* out: the kernel has to tell of room that it has not got now */
+    int asks;        /* in: the kernel is asked. Out: it is to be asked again, as it reports something that stays */
+    int no_room;     /* out: the kernel has to report room, which it has not got now */
     int told;        /* what the kernel has said to poll already, in `kernel`: it is not asked */
     uint32_t kernel;
 };
@@ -30,9 +29,7 @@ static inline int fs_level_peek(struct fs_connection *c, uint32_t wanted) {
     return -1;
 }
 
-/* Says that an event set is to be told of what comes, and of room if a send would find none. Before the look at the level, so that what
+/* Asks for hints in an event set: of what comes, and of room if a send would find none. Before the look at the level, so that what
  * comes after that look is told. True if it is not armed, or something is there that a look need not find yet: look again soon. `*late`:
  * the death of the peer may be no event: look again every half second. */
 int fs_level_arm(struct fs_level *l, int *late);
-
-#endif

@@ -1,6 +1,5 @@
 /* Polling connections for a while before a wait sleeps. */
-#ifndef FASTSOCK_MEMBER_SPIN_H
-#define FASTSOCK_MEMBER_SPIN_H
+#pragma once
 
 #include "conn/readiness.h"
 #include "ready/poller.h"
@@ -30,5 +29,3 @@ int fs_members_spin(struct fs_poller *p, int64_t until, int64_t *spent);
 
 /* The wait is about to sleep: what it has spent has brought nothing. */
 void fs_spun_in_vain(int64_t *spent);
-
-#endif

@@ -113,7 +113,7 @@ void fs_members_activate_unreported(struct fs_poller *p) {
         if (!m->unreported && !m->late) continue;
         left--;
         m->asks |= m->unreported;
-        /* (An arrival that nobody has told of cannot be told from none.) */
+        /* (Without a report, an arrival looks like none.) */
         fs_member_activate(m, m->unreported || m->late == FS_SHARED);
     }
 }

@@ -10,7 +10,6 @@
 #include "ready/common_set.h"
 #include "ready/level.h"
 #include "ready/member_spin.h"
-#include "ready/scan.h"
 
 enum { FEW = 2 }; /* descriptors of a call that need no memory beyond the stack */
 
@@ -64,7 +63,7 @@ static int look_at_all(struct polling *w, int asked) {
         struct fs_connection *c = on_ring(w, i);
         w->fds[i].revents = asked ? (short)(w->kernel[i].revents & (w->fds[i].events | POLLERR | POLLHUP | POLLNVAL)) : 0;
         if (c && !(asked && w->kernel[i].revents & POLLNVAL)) look(w, i, c, asked, w->kernel[i].revents);
-        /* Another thread has closed it meanwhile. (If the number means another file by now, who is told of it would read that one.) */
+        /* Another thread has closed it meanwhile. (If the number means another file by now, who hears of it would read that one.) */
         if (w->its[i] && !fs_load_relaxed(&w->its[i]->c))
             w->fds[i].revents = fs_system.fcntl(w->fds[i].fd, F_GETFD, 0) < 0 ? POLLNVAL : 0;
         ready += w->fds[i].revents != 0;

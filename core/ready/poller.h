@@ -1,6 +1,5 @@
 /* What a poller is made of, for the files of this room. */
-#ifndef FASTSOCK_POLLER_H
-#define FASTSOCK_POLLER_H
+#pragma once
 
 #include "ready/ready.h"
 #include "events/event_set.h"
@@ -13,7 +12,7 @@ enum {
     FS_SET_SLOT = 0,         /* the event set's */
     FS_ENDINGS = EPOLLRDHUP | EPOLLHUP | EPOLLERR,
     FS_FLAGS = (int)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE),
-    FS_PARKED_EVENTS = (int)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET), /* what the kernel tells of a parked member */
+    FS_PARKED_EVENTS = (int)(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET), /* what the kernel reports of a parked member */
 };
 
 enum {
@@ -24,10 +23,10 @@ enum {
 #define FS_KERNEL_INTERVAL ((int64_t)50000) /* and nanoseconds for which there may be such ones; */
 #define FS_SLICE ((int64_t)20000)           /* that a thread polls without asking the kernel; */
 #define FS_UNCERTAIN ((int64_t)1000000)     /* of a sleep beside something that a look does not find yet, */
-#define FS_UNREPORTED ((int64_t)20000000)       /* beside a member that no event set tells of, */
+#define FS_UNREPORTED ((int64_t)20000000)       /* beside a member whose ring no event set has, */
 #define FS_LATE_LOOK ((int64_t)500000000)   /* or one the death of whose peer may be no event */
 
-enum fs_slot_kind { FS_NO_SLOT = 0, FS_OWN_SET = 1, FS_COMMON_SET = 2 }; /* what tells of the ring: the poller's set, or the common one */
+enum fs_slot_kind { FS_NO_SLOT = 0, FS_OWN_SET = 1, FS_COMMON_SET = 2 }; /* who gets the ring's hints: the poller's set, the common one */
 
 /* A member that is left to the event set, and looked at now and then all the same. */
 enum fs_late_looks {
@@ -59,23 +58,23 @@ struct fs_member {
     int fd;             /* -1: the number was closed, and the socket goes on; */
     int closed;         /* then which it was. (The kernel's registration is by file and number.) */
     int in_use, listed; /* listed: in the list of those that may be ready */
-    int parked;         /* it is asked for its level, and the kernel tells of changes alone */
+    int parked;         /* it is asked for its level, and the kernel reports changes alone */
     int slot_in;        /* enum fs_slot_kind */
-    int unreported;     /* nobody tells of the ring: it is looked at again and again */
+    int unreported;     /* nobody reports the ring: it is looked at again and again */
     int enabled;        /* 0: a single shot that was told */
-    uint32_t endings;   /* FS_ENDINGS that it was told of, and EPOLLPRI before the kernel told of it */
-    int fresh;          /* the kernel has told of nothing since it was added or changed */
-    int edge;           /* something may have come since it was looked at: an edge-triggered one is told of what is new since then, */
+    uint32_t endings;   /* FS_ENDINGS that were reported, and EPOLLPRI before the kernel reported it */
+    int fresh;          /* the kernel has reported nothing since it was added or changed */
+    int edge;           /* something may have come since the last look: an edge-triggered one reports what is new since then, */
     uint32_t found;     /* which is what it was not ready for, */
     struct fs_mark mark; /* or what was not posted */
     uint32_t looks;     /* so often it was taken out of the list */
     int full;           /* a send found no room: the next room is an edge */
     int late;           /* enum fs_late_looks */
-    int kernel_room;    /* parked: the kernel tells of room too, as a send found none there */
-    int asks;           /* the kernel has told of something that has not gone: a look asks it again */
+    int kernel_room;    /* parked: the kernel reports room too, as a send found none there */
+    int asks;           /* the kernel has reported something that has not gone: a look asks it again */
     uint32_t kernel;    /* a loop's: what its transport has found in the kernel, which a look does not ask then */
     int64_t last_told;  /* monotonic ns */
-    uint64_t told_by;   /* the last wait that told of it, */
+    uint64_t told_by;   /* the last wait that reported it, */
     int told_at;        /* and the place among its events */
 };
 
@@ -147,10 +146,10 @@ struct fs_member *fs_member_of_data(struct fs_poller *p, uint64_t data);
 /* Takes the hints of the set: their members may be ready. */
 void fs_take_poller_hints(struct fs_poller *p);
 
-/* Those that no event set tells of, or that are late, may be ready. */
+/* Those without hints of an event set, and late ones, may be ready. */
 void fs_members_activate_unreported(struct fs_poller *p);
 
-/* How long a thread may sleep beside what no event tells of; -1: as long as it likes. */
+/* How long a thread may sleep beside what no event reports; -1: as long as it likes. */
 static inline int64_t fs_longest_sleep(const struct fs_poller *p) {
     return p->unreported + p->shared ? FS_UNREPORTED : p->late ? FS_LATE_LOOK : -1;
 }
@@ -163,7 +162,7 @@ void fs_note_single_events(struct fs_poller *p);
 int fs_member_register(struct fs_member *m, int op);
 int fs_member_register_again(struct fs_member *m);
 
-/* The kernel tells a parked member of room from now on. */
+/* From now on the kernel reports room of a parked member. */
 void fs_await_kernel_room(struct fs_member *m);
 
 /* ---- with the pollable's lock too ------------------------------------------------------------------------------------ */
@@ -171,21 +170,21 @@ void fs_await_kernel_room(struct fs_member *m);
 /* A member of `p` by the number `fd`, or NULL. */
 struct fs_member *fs_member_find(struct fs_poller *p, struct fs_pollable *it, int fd);
 
-/* A new one, that nothing tells of yet. NULL without memory. */
+/* A new one, in no event set yet. NULL without memory. */
 struct fs_member *fs_member_new(struct fs_poller *p, struct fs_pollable *it, int fd, uint32_t events, uint64_t data);
 void fs_member_free(struct fs_member *m); /* of a pollable: fs_member_drop */
 void fs_member_drop(struct fs_member *m);
 
-/* From now on the member is asked for its level, and the kernel tells of changes alone; and back. */
+/* From now on the member is asked for its level, and the kernel reports changes alone; and back. */
 void fs_member_park(struct fs_member *m);
 void fs_member_unpark(struct fs_member *m);
 
 /* ---- with the pollable's lock alone ------------------------------------------------------------------------------------ */
 
-/* Members have come or gone: sees to it that the set of one of the pollers tells of the connection. 0, or -errno: none does. */
+/* Members have come or gone: sees to it that the set of one of the pollers has the connection. 0, or -errno: none has. */
 int fs_pollable_register(struct fs_pollable *it);
 
-/* No set tells of `c`, its connection, any more. */
+/* `c`, its connection, is in no set any more. */
 void fs_pollable_unregister(struct fs_pollable *it, struct fs_connection *c);
 
 /* ---- with no lock ------------------------------------------------------------------------------------------------------ */
@@ -199,5 +198,3 @@ void fs_end_poller_call(struct fs_connection *c, struct fs_call *call);
 
 /* For each member that is a socket: `what`, with both locks; then the slot. */
 void fs_members_each(struct fs_poller *p, void (*what)(struct fs_member *));
-
-#endif

@@ -37,8 +37,7 @@
  * this file, but for the time between `before_sleep` and `after_sleep`.
  *
  * Functions return 0 or more, or -errno. They keep no lock of the front end's, and need none. */
-#ifndef FASTSOCK_READY_H
-#define FASTSOCK_READY_H
+#pragma once
 
 #include <poll.h>
 #include <signal.h>
@@ -57,24 +56,18 @@ struct fs_pollable {
     pthread_mutex_t lock;
     fs_atomic_ptr(struct fs_member) members;
     fs_atomic_ptr(struct fs_connection) c; /* NULL: not a connection yet, or not any more */
-    fs_atomic_ptr(struct fs_poller) home;  /* whose event set tells of the ring; NULL: no poller's */
+    fs_atomic_ptr(struct fs_poller) home;  /* whose event set gets the ring's hints; NULL: no poller's */
     int common;                            /* the event set that several pollers share does */
     int attached;                          /* it is on the ring, or about to go there */
 };
 
-/* What a poller asks of its front end. NULL: nothing is to be done. Set before the first poller. */
+/* What a poller asks of its front end (struct fs_front_end). NULL: nothing is to be done. Set before the first poller. */
 struct fs_poller_host {
-    /* Ends a call of the poller's on `c`, with all that fs_call_exit may ask for. NULL: fs_call_exit, and what it says is lost. */
-    void (*end_call)(struct fs_connection *c, struct fs_call *call);
-    /* Before a thread sleeps beside `c` for which nobody asks this process yet, as it has inherited it. In a call on `c`, with no lock. */
+    void (*end_call)(struct fs_connection *c, struct fs_call *call); /* NULL: fs_call_exit, and what it says is lost */
     void (*operate)(struct fs_connection *c);
-    /* Takes `c` off the ring, or keeps it on the kernel. Returns 0 if it cannot be. With no lock. NULL: no instance is ever shared. */
-    int (*leave)(struct fs_connection *c);
-    /* The thread is about to sleep in the kernel, and has no lock: the program's signal handlers may run here from now on, and those that
-     * were put off run now. True if any ran: the wait ends with -EINTR. */
+    int (*leave)(struct fs_connection *c); /* NULL: no instance is ever shared */
     int (*before_sleep)(void);
-    void (*after_sleep)(void); /* handlers are put off again */
-    /* True if a handler waits to run in this thread: polling ends then. Called often: one load. */
+    void (*after_sleep)(void);
     int (*is_interrupted)(void);
 };
 extern struct fs_poller_host fs_poller_host;
@@ -90,7 +83,7 @@ void fs_pollable_after_fork(struct fs_pollable *it);
 
 /* ---- what happens to a socket ---------------------------------------------------------------------------------------- */
 
-/* The socket is a connection from now on (fs_conn_open was called): before anything else here is told of it. */
+/* The socket is a connection from now on (fs_conn_open was called): before anything else here hears of it. */
 void fs_poller_connected(struct fs_pollable *it, struct fs_connection *c);
 
 /* The connection is about to attach: takes its slot. 0, or -errno: it cannot be told by an event set, and stays on the kernel. Before
@@ -100,8 +93,6 @@ int fs_poller_before_attach(struct fs_pollable *it);
 /* fs_attach has returned. `attached`: it succeeded. Members change over: each is asked anew, so nothing that came meanwhile is lost. */
 void fs_poller_after_attach(struct fs_pollable *it, int attached);
 
-/* The connection has left the ring for good (the fallback, or a bridge: fs_fd is what the kernel tells of): members are the kernel's
+/* The connection has left the ring for good (the fallback, or a bridge: fs_fd is what the kernel reports): members are the kernel's
  * again. */
 void fs_poller_after_leave(struct fs_pollable *it);
-
-#endif

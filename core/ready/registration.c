@@ -108,7 +108,7 @@ static struct fs_poller *who_waits(struct fs_pollable *it, int *several, int *al
 int fs_pollable_register(struct fs_pollable *it) {
     struct fs_connection *c = fs_load_relaxed(&it->c);
     int several, alone, at_home, failed = 0;
-    if (!c) return 0; /* its last number was closed as another thread took a step: nobody is told of it any more */
+    if (!c) return 0; /* its last number was closed as another thread took a step: nobody hears of it any more */
     struct fs_poller *one = who_waits(it, &several, &alone, &at_home);
     /* (A common slot is kept while there are several: who polls now and then would move it to and fro.) */
     int stays = it->common ? !alone : fs_load_relaxed(&it->home) && at_home && !several && (!one || one == fs_load_relaxed(&it->home));
@@ -151,7 +151,7 @@ int fs_member_register_again(struct fs_member *m) {
     return fs_member_register(m, EPOLL_CTL_MOD);
 }
 
-/* (An edge that is there at once is of room that has come since. What was told of before still counts.) */
+/* (An edge that is there at once is of room that has come since. What was reported before still counts.) */
 void fs_await_kernel_room(struct fs_member *m) {
     if (m->kernel_room || !m->parked || m->fd < 0) return;
     m->kernel_room = 1;
@@ -161,11 +161,11 @@ void fs_await_kernel_room(struct fs_member *m) {
 void fs_member_park(struct fs_member *m) {
     fs_note_parked(m, 1);
     m->found = 0;
-    fs_member_register_again(m); /* (a number that the program has closed past us is told of no more) */
+    fs_member_register_again(m); /* (a number that the program has closed past us is reported no more) */
     fs_member_activate(m, 1);
 }
 
-/* A member that a look finds disabled stays: a registration that tells of nothing at all cannot be made. */
+/* A member that a look finds disabled stays: a registration that reports nothing at all cannot be made. */
 void fs_member_unpark(struct fs_member *m) {
     if (!m->parked || !m->enabled || m->fd < 0 || m->poller->epoll < 0) return;
     fs_member_deactivate(m);

@@ -7,11 +7,10 @@
  * after it is a hint, which puts the member back (SYNC labels and the argument in ring/doorbell.h). A level-triggered one stays in the
  * list until it is armed and a look after that finds nothing.
  *
- * Responsible for: what a wait tells of members. Never: waits, or decides whether to. */
+ * Responsible for: what a wait reports of members. Never: waits, or decides whether to. */
 #include "ready/scan.h"
 
 #include "control/page_offers.h"
-#include "conn/readiness.h"
 #include "conn/state.h"
 #include "ready/inherited.h"
 #include "ready/common_set.h"
@@ -39,7 +38,7 @@ static void tell(struct fs_member *m, struct fs_told *told, uint32_t found, int6
     if (m->events & EPOLLONESHOT && !fs_take_shot(m)) return;
     if (is_told_by(m, told)) {
         told->events[m->told_at].events |= found;
-    } else if (told->adds) { /* another thread's wait has told of it meanwhile: the next one tells of this */
+    } else if (told->adds) { /* another thread's wait has reported it meanwhile: the next one reports this */
         m->found = 0;
         fs_member_activate(m, 1);
         return;
@@ -117,7 +116,7 @@ static void look(struct claim *claim) {
     if (armed && (fs_may_miss_hints(l->c) || !fs_is_settled(l->c))) claim->late = FS_SHARED;
     fs_level_read(l);
     claim->more = claim->events & EPOLLET && fs_advance_mark(l->c, &claim->mark);
-    /* (Told until it is drained: the peer need not tell of more.) */
+    /* (Told until it is drained: the peer need not report more.) */
     if (claim->arms && l->found & FS_IN && !(claim->events & EPOLLET) && fs_is_attached(l->c))
         fs_disarm_receiver(&l->c->ring, FS_SET_ASLEEP);
 }
@@ -137,7 +136,7 @@ static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose pu
     if (!found || !news || purpose != FS_ARM) {
         /* (After a later look this one knows only what it has not found.) */
         int latest = claim->look == m->looks;
-        /* (Nor does one that no hint has led to, and that tells of nothing: the hint of what it has found is still to be taken.) */
+        /* (Nor does one that no hint has led to, and that reports nothing: the hint of what it has found is still to be taken.) */
         int knows = latest && (claim->edge || (found && news));
         m->found = knows ? found : m->found & found;
         if (knows) m->mark = claim->mark;

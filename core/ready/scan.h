@@ -1,6 +1,5 @@
 /* One look at the members that may be ready. */
-#ifndef FASTSOCK_SCAN_H
-#define FASTSOCK_SCAN_H
+#pragma once
 
 #include "ready/poller.h"
 
@@ -8,15 +7,15 @@
 struct fs_told {
     struct epoll_event *events;
     int count, max;
-    int changed; /* the kernel has told of a member that is to be looked at */
-    int adds;    /* a further look only adds to what members are told of already */
+    int changed; /* the kernel has reported a member that is to be looked at */
+    int adds;    /* a further look only adds to what is reported already */
     uint64_t wait; /* whose events they are: fs_member.told_by */
     int64_t now;   /* about when, monotonic ns; 0: a look asks for the time */
 };
 
 enum fs_purpose {
     FS_TELL,       /* what is ready is told */
-    FS_TELL_SLEEP, /* the same, and what is not ready is armed: an event set tells of it */
+    FS_TELL_SLEEP, /* the same, and what is not ready is armed: an event set gets its hint */
     FS_ARM,        /* nothing is told: what is ready stays in the list */
 };
 
@@ -32,5 +31,3 @@ void fs_pass_to_sleepers(struct fs_poller *p, int64_t longest);
 
 /* What the kernel has told, `count` events at the end of those told: sorted into the program's, which stay, and ours. With the lock. */
 void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count);
-
-#endif

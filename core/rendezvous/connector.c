@@ -8,7 +8,6 @@
 #include "control/cell.h"
 #include "control/control_thread.h"
 #include "control/trust.h"
-#include "conn/recovery.h"
 #include "conn/state.h"
 #include "process/holder_count.h"
 
@@ -189,7 +188,6 @@ void fs_path_await_thread(struct fs_path *path, struct fs_connection *c) {
 
 void fs_path_restart(struct fs_path *path, struct fs_connection *c) {
     struct fs_connector *s = path->search;
-    path->waits = 0;
     if (fs_is_attached(c)) {
         fs_path_event(path, FS_PATH_INHERIT);
         path->next = fs_operations(path);

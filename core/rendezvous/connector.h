@@ -4,8 +4,7 @@
  * addresses. The seeker looks the name up, makes a region and sends it there. The front end decides if an end may search, which of the
  * two it is, and the name (fs_connector_begin). From then on a few of the connection's own operations take the steps
  * (fs_connector_step). A step does not block. One thread at a time takes a step; others go on without. */
-#ifndef FASTSOCK_CONNECTOR_H
-#define FASTSOCK_CONNECTOR_H
+#pragma once
 
 #include "rendezvous/search.h"
 #include "rendezvous/regions.h"
@@ -32,5 +31,3 @@ void fs_path_await_thread(struct fs_path *path, struct fs_connection *c);
 /* Called in the child, after fs_regions_forget: the listing and the hello are the parent's, and the child starts again once it is the
  * only holder. */
 void fs_path_restart(struct fs_path *path, struct fs_connection *c);
-
-#endif

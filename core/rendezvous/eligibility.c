@@ -6,7 +6,6 @@
 
 #include <arpa/inet.h>
 
-#include "conn/state.h"
 #include "control/rendezvous_dir.h"
 #include "rendezvous/listing_name.h"
 #include "rendezvous/local_address.h"
@@ -57,7 +56,8 @@ static int permits_paths(int fd, const struct fs_stream_identity *ends) {
     return allowed;
 }
 
-int fs_permits(int fd, const struct fs_stream_identity *ends) {
+/* Returns true if the settings let a connection with these two ends move. */
+static int permits(int fd, const struct fs_stream_identity *ends) {
     const struct fs_limits *l = &limits;
     if (!ends->kind->has_addresses) return permits_paths(fd, ends);
     const struct fs_stream_endpoint *a = &ends->here, *b = &ends->there;
@@ -71,7 +71,7 @@ int fs_permits(int fd, const struct fs_stream_identity *ends) {
 
 int fs_permits_pair(struct fs_connection *c) {
     struct fs_stream_identity ends = {.kind = c->stream};
-    return !c->stream->needs_kernel(fs_fd(c)) && fs_permits(fs_fd(c), &ends);
+    return !c->stream->needs_kernel(fs_fd(c)) && permits(fs_fd(c), &ends);
 }
 
 /* ---- starting a search ----------------------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ enum fs_step_outcome fs_connector_start(struct fs_path *path, struct fs_connecti
         fs_store_relaxed(&c->locality, local ? FS_HERE : FS_ELSEWHERE);
         publishes = fs_publishes(&ends);
         if (!local && !fs_rendezvous_dir()) reason = FS_REASON_REMOTE;
-        else if (!fs_permits(fs_fd(c), &ends) || publishes < 0) reason = FS_REASON_EXCLUDED;
+        else if (!permits(fs_fd(c), &ends) || publishes < 0) reason = FS_REASON_EXCLUDED;
     }
     if (reason == FS_REASON_NONE) {
         *failed = fs_connector_begin(path, NULL, publishes, &ends);

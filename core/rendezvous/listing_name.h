@@ -1,6 +1,5 @@
 /* The name by which the two ends of a connection find each other, and which of them publishes it. */
-#ifndef FASTSOCK_LISTING_NAME_H
-#define FASTSOCK_LISTING_NAME_H
+#pragma once
 
 #include "control/rendezvous_dir.h"
 #include "transport/stream.h"
@@ -12,5 +11,3 @@ int fs_publishes(const struct fs_stream_identity *ends);
 /* Writes the name into `name`, which has room for FS_NAME_MAX + 1 bytes. Both ends make the same one: an abstract name, or a path in the
  * folder (rendezvous_dir.h) if the other end is in another network namespace. */
 void fs_listing_name(const struct fs_stream_identity *ends, char *name);
-
-#endif

@@ -1,7 +1,6 @@
 /* The path state of a connection: its progress until its path is decided, and the work of its next operation. path_state.c has the
  * table; only that file writes a state. Called with the host lock. */
-#ifndef FASTSOCK_PATH_STATE_H
-#define FASTSOCK_PATH_STATE_H
+#pragma once
 
 #include "conn/connection.h"
 #include "include/fastsock.h"
@@ -58,11 +57,10 @@ struct fs_path {
     struct fs_region_ref *region_ref; /* once attached */
     unsigned long attaching;          /* the thread that attaches it; 0: none */
     int64_t waited;                   /* ns that its operations have waited for the other end, by the setting `meeting_ms` */
-    int waits;                        /* an operation waits now */
     const char *fault;                /* FS_FAULTED: the event */
 };
 
-/* These words as a thread without the host lock reads them. (Relaxed: nothing is read behind them.) */
+/* These words as a thread without the host lock reads them. (Relaxed: nothing is read after them.) */
 static inline int64_t fs_operations(const struct fs_path *path) { return (int64_t)fs_load_relaxed((fs_word64 *)&path->operations); }
 static inline int64_t fs_next_step(const struct fs_path *path) { return (int64_t)fs_load_relaxed((fs_word64 *)&path->next); }
 static inline int fs_is_unset(const struct fs_path *path, uint32_t option) {
@@ -118,5 +116,3 @@ void fs_change_reason(struct fs_path *path, struct fs_connection *c, enum fs_rea
 
 /* The connection is established, and is counted as opened for `reason`. It looks for its peer after `operations` more operations. */
 void fs_path_open(struct fs_path *path, struct fs_connection *c, int64_t operations, enum fs_reason reason);
-
-#endif

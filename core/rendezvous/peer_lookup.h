@@ -1,7 +1,6 @@
 /* Looking up the name that the peer may have published. For a peer without fastsock, a seeker's operations do only this until the path
  * is decided. */
-#ifndef FASTSOCK_PEER_LOOKUP_H
-#define FASTSOCK_PEER_LOOKUP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ int fs_lookup_take(struct fs_peer_lookup *lookup);
 
 /* Ends the look-up; the next one starts over. */
 void fs_lookup_end(struct fs_peer_lookup *lookup);
-
-#endif

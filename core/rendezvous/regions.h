@@ -2,8 +2,7 @@
  * may unlock and relock (link.h).
  *
  * The search (connector.h) has a region until the connection is attached, and the connection's path until it is released. */
-#ifndef FASTSOCK_REGIONS_H
-#define FASTSOCK_REGIONS_H
+#pragma once
 
 #include "control/link.h"
 #include "control/listener.h"
@@ -37,5 +36,3 @@ void fs_region_release(struct fs_region_ref *region_ref, int recyclable);
 
 /* Called in a forked child: published names and parked regions are the parent's. */
 void fs_regions_forget(void);
-
-#endif

@@ -10,7 +10,6 @@
 #include "control/fd_reaper.h"
 #include "control/link.h"
 #include "control/listener.h"
-#include "conn/recovery.h"
 #include "conn/state.h"
 #include "process/holder_count.h"
 #include "rendezvous/listing_name.h"

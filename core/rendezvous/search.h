@@ -1,7 +1,6 @@
 /* What the steps of a search share. connector.c has those of the publisher and their order, seeker.c those of the seeker. For
  * these alone, but for the end of a search. */
-#ifndef FASTSOCK_SEARCH_H
-#define FASTSOCK_SEARCH_H
+#pragma once
 
 #include "control/far_meeting.h"
 #include "control/rendezvous_dir.h"
@@ -96,5 +95,3 @@ void fs_search_name(struct fs_connector *s);
 
 int fs_search_look_up(struct fs_step *at);
 int fs_search_await_wakeup(struct fs_step *at);
-
-#endif

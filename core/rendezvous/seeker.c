@@ -19,7 +19,7 @@ static int send_hello(struct fs_connector *s, const int *descriptors, int count)
     struct fs_hello hello = {.magic = FS_MAGIC, .version = FS_VERSION, .reuse = count == 1, .size = s->region_ref->size};
     memcpy(hello.id, s->region_ref->id, sizeof hello.id);
     if (fs_search_is_far(s)) return fs_meeting_hello(s->control, &hello, descriptors, count);
-    return fs_send_hello(s->control, &hello, descriptors, count);
+    return fs_send_descriptors(s->control, &hello, sizeof hello, descriptors, count);
 }
 
 /* Returns the reason that a refusal means. A later version may have reasons that this one does not know. */

@@ -1,7 +1,6 @@
 /* Subsequent contact: the seeker offers regions for a connection by their cells (control/cell.h), the publisher takes one. Called with the
  * host lock, which these may unlock and relock (link.h). */
-#ifndef FASTSOCK_SUBSEQUENT_CONTACT_H
-#define FASTSOCK_SUBSEQUENT_CONTACT_H
+#pragma once
 
 #include "rendezvous/regions.h"
 
@@ -27,5 +26,3 @@ void fs_contact_withdraw(struct fs_subsequent_contact *posts, int in_vain);
 
 /* Called in a forked child: they are the parent's. */
 void fs_contact_forget(struct fs_subsequent_contact *posts);
-
-#endif

@@ -1,7 +1,6 @@
 /* Statistics of the sessions of one service: their length, how often the search led to a move, and the cost of waits on the ring. A
  * service is a port that this process listens on, or connects to. Called with the host lock. */
-#ifndef FASTSOCK_UPGRADE_DELAY_H
-#define FASTSOCK_UPGRADE_DELAY_H
+#pragma once
 
 #include "rendezvous/path_state.h"
 
@@ -53,5 +52,3 @@ static inline int64_t fs_first_contact(const struct fs_session_stats *s, int64_t
 static inline enum fs_reason fs_reason_before(int64_t begins, int64_t move_after) {
     return begins > move_after ? FS_REASON_UNPAID : FS_REASON_FEW;
 }
-
-#endif

@@ -8,8 +8,7 @@
  *                    fs_post / fs_post_fin: commit word or FIN, then fs_peer_doorbell
  *     the sender     fs_arm_sender: credit_wait |= WAITS, then looks at the ACK
  *                    fs_send_ack: ACK, then fs_peer_credit_wait */
-#ifndef FASTSOCK_DOORBELL_H
-#define FASTSOCK_DOORBELL_H
+#pragma once
 
 #include "ring/send_ring.h"
 #include "ring/recv_ring.h"
@@ -74,5 +73,3 @@ static inline uint32_t fs_claim_sender_wakeups(struct fs_ring_pair *ring, struct
     uint32_t wants = fs_and_sc(&ring->rx->credit_wait, 0);
     return (wants & FS_WAITS ? FS_WAKE_SENDERS : 0u) | (wants & FS_SET_WAITS ? FS_WAKE_SET : 0u);
 }
-
-#endif

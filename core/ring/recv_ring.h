@@ -1,6 +1,5 @@
 /* The receiving half of a ring pair: checks and consumes descriptors, and sends ACKs. Theory: ring.h. */
-#ifndef FASTSOCK_RECV_RING_H
-#define FASTSOCK_RECV_RING_H
+#pragma once
 
 #include "os/copy.h"
 #include "ring/ring.h"
@@ -175,5 +174,3 @@ static inline size_t fs_available(const struct fs_ring_pair *ring, size_t enough
     size_t unread = fs_unread_bytes(ring, enough, ring->window);
     return unread < enough ? unread : enough;
 }
-
-#endif

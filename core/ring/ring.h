@@ -14,8 +14,7 @@
  *
  * Functions with a sender or a receiver parameter need that lock. Others need none, and return hints. No function here blocks, allocates
  * or calls into Python. */
-#ifndef FASTSOCK_RING_H
-#define FASTSOCK_RING_H
+#pragma once
 
 #include <string.h>
 
@@ -29,8 +28,8 @@
  * a call with the wrong one does not compile. A field that the other direction reads without the lock is an atomic word, and its comment
  * says so. The two lie on cache lines of their own, so a sending and a receiving thread do not slow each other down. */
 
-/* A sender that waits in its call does not use the overflow buffers at first: data far behind is cold for the receiver. It uses them
- * after it has slept for a while and no credit has come. */
+/* A sender that waits in its call does not use the overflow buffers at first: data far from the present place is cold for the receiver. It
+ * uses them after it has slept for a while and no credit has come. */
 enum fs_overflow_use { FS_OVERFLOW_USE = 0, FS_OVERFLOW_LATER = 1, FS_OVERFLOW_NOW = 2 /* until credits come, then FS_OVERFLOW_LATER
                                                                                         * again */ };
 
@@ -215,5 +214,3 @@ static inline const char *fs_ring_pair_attach(struct fs_ring_pair *ring, void *m
     ring->rx_arena = (unsigned char *)memory + fs_arena_offset(slots, !side);
     return NULL;
 }
-
-#endif

@@ -17,8 +17,7 @@
  *                         `acknowledged` ahead of `acked`                  nothing: fs_send_ack looks at both
  *
  * Bytes that the dead process had consumed are lost with it, as in TCP. conn/recovery.c recovers the kernel connection. */
-#ifndef FASTSOCK_RING_RECOVERY_H
-#define FASTSOCK_RING_RECOVERY_H
+#pragma once
 
 #include "ring/send_ring.h"
 #include "ring/recv_ring.h"
@@ -73,5 +72,3 @@ static inline int fs_recover_sender(struct fs_ring_pair *ring, struct fs_sender 
 static inline void fs_recover_receiver(struct fs_ring_pair *ring, struct fs_receiver *receiver) {
     if (receiver->begun != fs_load_relaxed(&receiver->consumed)) fs_store_relaxed(&receiver->taken, 0);
 }
-
-#endif

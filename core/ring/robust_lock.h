@@ -12,8 +12,7 @@
  *
  * A lock is held for a few hundred nanoseconds (a copy at most) and never across a wait or a call into Python. Unlocking wakes nobody,
  * since that would cost every unlock more than the store. Waiters look again. */
-#ifndef FASTSOCK_ROBUST_LOCK_H
-#define FASTSOCK_ROBUST_LOCK_H
+#pragma once
 
 #include <linux/futex.h>
 #include <stddef.h>
@@ -143,5 +142,3 @@ static inline int fs_robust_lock(struct fs_robust_lock *lock, uint32_t process) 
     while (!(result = fs_robust_trylock(lock, process))) fs_lock_wait(lock);
     return result;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The sending half of a ring pair: credits, arena space, and posted descriptors. Theory: ring.h. */
-#ifndef FASTSOCK_SEND_RING_H
-#define FASTSOCK_SEND_RING_H
+#pragma once
 
 #include "os/pieces.h"
 #include "ring/stream_end.h"
@@ -263,5 +262,3 @@ static inline int64_t fs_peer_unread(const struct fs_ring_pair *ring) {
 
 /* Returns true if a receiver that died left bytes of this side unread. */
 static inline int fs_left_unread(const struct fs_ring_pair *ring) { return !fs_load_sc(&ring->rx->fin) && fs_peer_has_unread(ring); }
-
-#endif

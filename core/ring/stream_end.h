@@ -6,8 +6,7 @@
  *                               END_UNREAD -> RESET_FOUND -> END_REPORTED: the kernel reports it first
  *
  * None goes back before the region's next connection. */
-#ifndef FASTSOCK_STREAM_END_H
-#define FASTSOCK_STREAM_END_H
+#pragma once
 
 #include "ring/ring.h"
 
@@ -26,5 +25,3 @@ static inline void fs_recover_stream_end(struct fs_ring_pair *ring, struct fs_se
 static inline void fs_set_fin_taken(struct fs_receiver *receiver, enum fs_fin_taken how) {
     fs_store_relaxed(&receiver->fin_taken, how);
 }
-
-#endif

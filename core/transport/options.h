@@ -1,9 +1,6 @@
 /* The options of TCP, for the core's own files. <linux/tcp.h> and <netinet/tcp.h> cannot both be included, and the choice is the
  * program's. So no header that a program includes has either. */
-#ifndef FASTSOCK_OPTIONS_H
-#define FASTSOCK_OPTIONS_H
+#pragma once
 
 #include <netinet/in.h>
 #include <linux/tcp.h>
-
-#endif

@@ -1,8 +1,7 @@
 /* A stream of the kernel's: the connection under an endpoint, as the core sees it. There are two kinds, TCP connections and stream sockets
  * of AF_UNIX, and one interface. Who has a connection asks its kind (`struct fs_stream_kind`) and never which kind that is: where the
  * kernel treats the two in different ways, that difference has a name here. Nothing here blocks, keeps state or knows the region. */
-#ifndef FASTSOCK_STREAM_H
-#define FASTSOCK_STREAM_H
+#pragma once
 
 #include <netinet/in.h>
 
@@ -127,5 +126,3 @@ static inline int fs_is_mapped(const unsigned char address[16]) {
     static const unsigned char prefix[12] = {[10] = 0xff, [11] = 0xff};
     return memcmp(address, prefix, sizeof prefix) == 0;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The wire format of a control request to the peer process. control/control_recv.h describes the requests and receives them. */
-#ifndef FASTSOCK_CONTROL_MSG_H
-#define FASTSOCK_CONTROL_MSG_H
+#pragma once
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* struct ucred */
@@ -115,5 +114,3 @@ static inline int fs_control_is_open(uint64_t token) {
     if (fd >= 0) fs_system.close(fd);
     return listens;
 }
-
-#endif

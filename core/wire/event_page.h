@@ -10,8 +10,7 @@
  *
  * An event set shares one page with each process that posts to its connections. Both may write any byte of the page at any time, so a
  * bit is a hint: the owner checks the connection itself. */
-#ifndef FASTSOCK_EVENT_PAGE_H
-#define FASTSOCK_EVENT_PAGE_H
+#pragma once
 
 #include "wire/region.h"
 
@@ -57,5 +56,3 @@ static inline uint64_t fs_slot_name(uint32_t id, uint32_t place) { return (uint6
 /* Its parts. The peer may have made up the value. */
 static inline uint32_t fs_slot_set(uint64_t name) { return (uint32_t)(name >> 32); }
 static inline uint32_t fs_slot_index(uint64_t name) { return ((uint32_t)name - 1) % FS_SET_SLOTS; }
-
-#endif

@@ -1,7 +1,6 @@
 /* The messages of the proof by which two processes in different network namespaces show each other their addresses
  * (control/address_proof.h). */
-#ifndef FASTSOCK_PROOF_MSG_H
-#define FASTSOCK_PROOF_MSG_H
+#pragma once
 
 #include "wire/region.h"
 
@@ -37,5 +36,3 @@ FS_ASSERT_OFFSET(fs_proof_datagram, version, 8);
 FS_ASSERT_OFFSET(fs_proof_datagram, role, 12);
 FS_ASSERT_OFFSET(fs_proof_datagram, space, 16);
 FS_ASSERT_OFFSET(fs_proof_datagram, nonce, 24);
-
-#endif

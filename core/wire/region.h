@@ -37,8 +37,7 @@
  * to it. There are two, since the receiver may stop inside one. Memory that nobody has touched does not exist.
  *
  * The peer can write everything here at any time. Each value is read once, checked and only then used. */
-#ifndef FASTSOCK_REGION_H
-#define FASTSOCK_REGION_H
+#pragma once
 
 #include <stddef.h>
 
@@ -307,5 +306,3 @@ static inline size_t fs_region_size(uint32_t window, uint32_t chunk) {
 
 /* Returns the bytes that count against the cap before anybody has measured: few connections touch their overflow buffers. */
 static inline size_t fs_size_without_overflows(size_t region_size) { return region_size - 2 * FS_OVERFLOWS * FS_OVERFLOW_SIZE; }
-
-#endif

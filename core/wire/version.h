@@ -1,10 +1,7 @@
 /* The version of the protocol between two processes (docs/protocol.md, docs/versions.md): of the region, and of every message. Two versions
  * do not speak with each other; their connections stay on kernel TCP. */
-#ifndef FASTSOCK_VERSION_H
-#define FASTSOCK_VERSION_H
+#pragma once
 
 #ifndef FS_VERSION /* (a test builds a program of another version) */
 #define FS_VERSION 8
-#endif
-
 #endif

@@ -133,7 +133,7 @@ cdef class CompletionQueue:
         if PyObject_Size(self.ready) <= self.scheduled:  # only our own callback is ready
             self.sweep_all()
         elif not scheduled_before:
-            self.look(fs_now())  # delivers after the ready callbacks: `poll` is behind them
+            self.look(fs_now())  # delivers after the ready callbacks: `poll` is after them
         if not self.scheduled:
             self.sleep()
 

@@ -17,20 +17,11 @@ LINK_SHAPE: str
 
 # ---- regions
 
-def memory_used() -> int:
-    """Returns the bytes of regions that count against memory_cap."""
-
-def drop_parked() -> bool:
-    """Frees all kept regions. Returns true if there were any."""
+def memory_used() -> int: ...
+def drop_parked() -> bool: ...
 
 # ---- reserved descriptor numbers
 
-def new_eventfd() -> int:
-    """Returns a new eventfd in the reserved range. Raises OSError like keep_away."""
-
-def close_reserved(fd: int) -> None:
-    """Closes such a descriptor. (To the program it is not open.)"""
-
-def keep_away(fd: int, passing: bool = False) -> int:
-    """Moves a descriptor into the reserved range of numbers, its upper half if it is only needed for a handshake (`passing`).
-    Raises BlockingIOError if the range is full, and OSError (EMFILE) if the program is near its limit or `fd` is negative."""
+def new_eventfd() -> int: ...
+def close_reserved(fd: int) -> None: ...
+def keep_away(fd: int, passing: bool = False) -> int: ...

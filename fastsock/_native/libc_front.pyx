@@ -213,7 +213,7 @@ def connections():
 
 
 def describe(int fd):
-    """Returns the state of the connection behind a number, for tests and for reports of faults; or None. Other threads may change it meanwhile."""
+    """Returns the state of a number's connection, for tests and for reports of faults; or None. Other threads may change it meanwhile."""
     cdef fs_connection *c = fs_libc_look(fd)
     if c == NULL:
         return None
@@ -306,7 +306,7 @@ def listen(call):
 
 
 def events(bint details):
-    """Returns how many events wait. Forgets those that only tell of paths first, unless `details`."""
+    """Returns how many events wait. Forgets those that only report paths first, unless `details`."""
     cdef int count
     with nogil:
         count = fs_libc_events(details)

@@ -1,6 +1,5 @@
 /* A step of a connection that a loop drives: it becomes a member of the loop's poller when it attaches. */
-#ifndef FASTSOCK_LOOP_STEP_H
-#define FASTSOCK_LOOP_STEP_H
+#pragma once
 
 #include "fastsock_loop.h"
 #include "libc_front.h"
@@ -34,5 +33,3 @@ static inline int fs_libc_hand_over_in(struct fs_connection *c, struct fs_loop_s
     struct fs_attach_hooks hooks = {fs_loop_watch, fs_loop_ignore, seat};
     return fs_libc_hand_over(c, &hooks);
 }
-
-#endif

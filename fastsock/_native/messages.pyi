@@ -14,11 +14,8 @@ EXISTING: int
 """How a group is joined."""
 
 
-def message_of(data: bytearray, sequence: int) -> Message:
-    """A message that came another way."""
-
-def inspect(socket_name: bytes) -> tuple[str, dict[str, Any]]:
-    """Returns (name, state) of the group that the socket of a member belongs to, without joining. Raises OSError."""
+def message_of(data: bytearray, sequence: int) -> Message: ...
+def inspect(socket_name: bytes) -> tuple[str, dict[str, Any]]: ...
 
 @final
 class Message:
@@ -29,8 +26,7 @@ class Message:
     def sequence(self) -> int:
         """Its place in the order of the group."""
     @property
-    def lost(self) -> int:
-        """How many messages right before it this member has lost."""
+    def lost(self) -> int: ...
     @property
     def sender(self) -> int:
         """The place of its sender among the members."""
@@ -39,8 +35,7 @@ class Message:
     @property
     def own(self) -> bool:
         """Whether this member has sent it."""
-    def release(self) -> None:
-        """Gives the memory back. Raises BufferError while there are views of it."""
+    def release(self) -> None: ...
     def __len__(self) -> int: ...
     def __enter__(self) -> Message: ...
     def __exit__(
@@ -55,13 +50,9 @@ class Lent:
     """Memory of the group that is filled in place: a writable buffer. Leaving `with` sends it; an exception gives it
     back."""
 
-    def publish(self, timeout: float | None = None) -> bool:
-        """Sends it, as leaving `with` does. Returns false if there was no room for `timeout` seconds: then it is still
-        lent."""
-    def cancel(self) -> None:
-        """Gives the memory back, and sends nothing."""
-    def shorten(self, length: int) -> None:
-        """Sends only the first `length` bytes."""
+    def publish(self, timeout: float | None = None) -> bool: ...
+    def cancel(self) -> None: ...
+    def shorten(self, length: int) -> None: ...
     def __len__(self) -> int: ...
     def __enter__(self) -> Lent: ...
     def __exit__(
@@ -88,30 +79,18 @@ class Member:
         copies: bool,
         far: bool,
     ) -> None: ...
-    def close(self) -> None:
-        """Leaves the group. Messages that are still lent stay valid until they are released."""
-    def fileno(self) -> int:
-        """A descriptor that is readable while there is a message: for select and event loops."""
-    def unwatched(self) -> None:
-        """Nobody looks at the descriptor any more, until `fileno` is called again."""
-    def members(self) -> int:
-        """How many members the group has, as far as is known: one that was killed counts until somebody needs room."""
+    def close(self) -> None: ...
+    def fileno(self) -> int: ...
+    def unwatched(self) -> None: ...
+    def members(self) -> int: ...
     @property
-    def lost(self) -> int:
-        """Messages that this member has lost."""
-    def info(self) -> dict[str, Any]:
-        """The state of the group, and the counts of this member."""
-    def send(self, data: Buffer, timeout: float | None = None, kind: int = 0) -> None:
-        """Copies `data`, any buffer, into the group. Waits only in a group that blocks; raises TimeoutError after
-        `timeout` seconds."""
-    def lend(self, length: int, timeout: float | None = None) -> Lent:
-        """Lends memory for a message of `length` bytes, to be filled in a `with` statement, which sends it."""
-    def pending(self) -> bool:
-        """Returns true if there is a message."""
-    def take(self, timeout: float | None = 0) -> Message | None:
-        """Returns the next message, or None if none comes for `timeout` seconds (None: for ever)."""
-    def receive(self, timeout: float | None = None) -> Message:
-        """Waits for the next message and returns it. Raises TimeoutError after `timeout` seconds."""
+    def lost(self) -> int: ...
+    def info(self) -> dict[str, Any]: ...
+    def send(self, data: Buffer, timeout: float | None = None, kind: int = 0) -> None: ...
+    def lend(self, length: int, timeout: float | None = None) -> Lent: ...
+    def pending(self) -> bool: ...
+    def take(self, timeout: float | None = 0) -> Message | None: ...
+    def receive(self, timeout: float | None = None) -> Message: ...
     def __enter__(self: _Self) -> _Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -7,12 +7,8 @@ from typing import Any
 from fastsock._native.transport import Transport
 from typing_extensions import Buffer
 
-def close_queue(loop: Any) -> None:
-    """Closes the loop's completion queue, if it has one. Called before the loop is closed."""
-
-def may_move(sock: Any) -> bool:
-    """Returns true if connections of this object may move: a socket of an internet family, and fastsock serves this
-    process."""
+def close_queue(loop: Any) -> None: ...
+def may_move(sock: Any) -> bool: ...
 
 class RelayFactory:
     """A protocol factory for the loop's own transport: creates the program's protocol and a relay below. `sock`: the socket
@@ -26,21 +22,14 @@ class ConnectionFactory(RelayFactory):
 
 async def made_above(
     connecting: Coroutine[Any, Any, tuple[Any, Any]], factory: ConnectionFactory
-) -> tuple[Transport, Any]:
-    """Awaits a connection that a loop's method makes with this factory. Returns (our transport, the program's protocol)."""
-
-def connecting(original: Any, secured: Any) -> Any:
-    """Returns a wrapper of uvloop's create_connection. `original`: uvloop's method. `secured`: the method for connections
-    with TLS."""
-
-def making_of_socket(original: Any) -> Any:
-    """Returns a wrapper of the stdlib loops' _make_socket_transport."""
+) -> tuple[Transport, Any]: ...
+def connecting(original: Any, secured: Any) -> Any: ...
+def making_of_socket(original: Any) -> Any: ...
 
 class RelayProtocol:
     """The protocol between the loop's transport and ours."""
 
-    def replace(self) -> None:
-        """Puts another relay in this one's place, as the program's new protocol is of the other kind (buffered or not)."""
+    def replace(self) -> None: ...
     def connection_made(self, lower: Any, /) -> None: ...
     def connection_lost(self, error: BaseException | None, /) -> None: ...
     def data_received(self, data: bytes, /) -> None: ...

@@ -36,7 +36,7 @@ cdef class CompletionQueue:
     cdef readonly set begun   # transports with an endpoint
     cdef bint scheduled       # `poll` will be called
     cdef bint closed
-    cdef object timer         # while some transport is to be looked at, though no event may tell of it
+    cdef object timer         # while some transport is to be looked at, though no event may report it
     cdef int64_t writes       # number of writes to the ring: shows if a protocol answered from its callback
     cdef int64_t left_at      # monotonic ns
 

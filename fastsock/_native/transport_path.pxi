@@ -84,7 +84,7 @@ cdef int enter(Transport self) except -1:
 
 cdef bint hands_over(Transport self) except -1:
     """Gives the connection to the front end, and what waits for room to the loop's own transport, which goes on with both. Returns false if
-    that is not possible: the end of a stream, or bytes behind those in the ring, have come to that transport already."""
+    that is not possible: the end of a stream, or bytes after those in the ring, have come to that transport already."""
     cdef Endpoint endpoint = self.endpoint
     if self.state != OPEN or self.sends_file or self.lower_ended or self.late is not None:
         return False

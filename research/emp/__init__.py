@@ -52,7 +52,7 @@ FIG6 = Figure(
     xlabel="message size, bytes",
     xs=SIZES,
     lines=(
-        Line("data streaming, every descriptor acknowledged", roles(lambda: free({"_delayed_ack": False}), pingpong)),
+        Line("data streaming, every descriptor acknowledged", roles(lambda: free({"ack_threshold": 1}), pingpong)),
         Line("data streaming, delayed ACKs (default)", roles(free, pingpong)),
         Line(DATAGRAM, roles(free, message_pingpong)),
         Line(UDP, roles(apart, datagrams)),
@@ -85,7 +85,7 @@ FIG6 = Figure(
 
 def by_credits(delayed: bool) -> Start:
     def ends(credits: Any) -> tuple[Setup, Setup]:
-        return free({"window": credits, "ack_threshold": max(1, credits // 2), "_delayed_ack": delayed})
+        return free({"window": credits, "ack_threshold": max(1, credits // 2) if delayed else 1})
 
     def finish(sample: Sample) -> Sample:
         received = sample["server_stats_messages_received"]
@@ -241,10 +241,9 @@ def web_figure(name: str, title: str, clients: int, kernels: dict[str, Ways], **
 
 
 MOVE = (
-    "The paper hides the set-up of a connection in the first message. Here the kernel's connection is made in any"
-    " case, as the stream's identity and its lifeline, and a move to the ring costs as much as some dozens of requests"
-    " return: so one that has 1 or 8 requests stays on kernel TCP by default, and costs more when it is made to move"
-    " at once."
+    "The kernel's connection is made in any case, where the paper hides the set-up in the first message, and a move to"
+    " the ring costs as much as some dozens of requests return. So one that has 1 or 8 requests stays on kernel TCP by"
+    " default, and costs more when it is made to move at once."
 )
 
 FIG9 = web_figure(

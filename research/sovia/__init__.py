@@ -19,7 +19,7 @@ ARGUMENTS = {"full": (0, 512, 1024, 2048, 4096), "quick": (0, 1024, 4096), "leas
 
 UNCOMBINED = {"combine": False, "_combine_when_full": False}
 SINGLE = {**UNCOMBINED, "window": 1, "ack_threshold": 1}
-FLOWCTRL = {**UNCOMBINED, "_delayed_ack": False}
+FLOWCTRL = {**UNCOMBINED, "ack_threshold": 1}
 
 
 def combined_pingpong(size: Any) -> dict[str, Any]:

@@ -27,7 +27,6 @@ VALUES: dict[str, tuple[Any, str]] = {
     "_patience_ms": (50, "50"),
     "window": (64, "64"),
     "ack_threshold": (5, "5"),
-    "_delayed_ack": (False, "off"),
     "chunk_size": (4096, "4096"),
     "combine": (False, "no"),
     "combine_limit": (100, "100"),
@@ -222,9 +221,7 @@ def one_way(pair: Pair, count: int) -> None:
 
 
 def test_delayed_acknowledgement():
-    for settings, expected in (
-        ({"_delayed_ack": 0}, 160), ({"ack_threshold": 1}, 160), ({}, 10), ({"ack_threshold": 4}, 40),
-    ):  # fmt: skip
+    for settings, expected in (({"ack_threshold": 1}, 160), ({}, 10), ({"ack_threshold": 4}, 40)):
         with counted(poll_us=0, **settings) as (pair, since):
             one_way(pair, 160)
             assert abs(since()["acks_alone"] - expected) <= 2, settings

@@ -30,7 +30,7 @@
 #include "conn/side_lock.h"
 #include "conn/wait.h"
 #include "rendezvous/path_state.h"
-#include "rendezvous/endpoint.h"
+#include "rendezvous/path_end.h"
 #include "rendezvous/regions.h"
 #include "rendezvous/eligibility.h"
 #include "rendezvous/connector.h"

@@ -97,7 +97,7 @@ STAYED = {
             {"local copy": "it failed"},
             [
                 "fastsock is behind kernel TCP in bit/s at file 1 get (0.50x)",
-                f"| {chosen(['sovia-table1'])[0].title} | 1 of 1 | 0.50 |",
+                "| SOVIA table 1: 1 of 1 | 0.50 |",
                 chosen(["sovia-table1"])[0].slower,
                 "**No figures of local copy**: it failed",
                 "Not measured yet: `./dev papers sovia-fig6a`",

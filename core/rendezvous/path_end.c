@@ -2,21 +2,19 @@
  *
  * Responsible for: the order of the steps; bytes collected in a fallback are not lost. Never: when a connection may be ended (state.c),
  * or the numbers in the front end's index. */
-#include "rendezvous/endpoint.h"
+#include "rendezvous/path_end.h"
 
 #include "conn/fallback_bridge.h"
 #include "conn/open_close.h"
 #include "conn/fallback.h"
-#include "conn/attach.h"
-#include "conn/wake.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
 #include "process/holder_count.h"
 #include "process/fork_shared_slab.h"
 
-/* The program closes a connection whose hello is on its way to the publisher. That has a descriptor with it, and the kernel would tell the
- * peer of the end only when it is closed too. So it is told now, as close(2) does it: by a reset if bytes are unread. Not where another
- * process has the connection. */
+/* The program closes a connection whose hello is on its way to the publisher. The hello has a descriptor with it, and the kernel would
+ * report the end to the peer only when that is closed too. So this reports it now, as close(2) does it: by a reset if bytes are unread.
+ * Not where another process has the connection. */
 static void end_in_kernel(struct fs_connection *c) {
     int unread = 0;
     if (fs_count_holders(fs_own(c)) > 1) return;

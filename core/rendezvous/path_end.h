@@ -1,8 +1,7 @@
 /* How a connection with its path ends in this process and falls back: the order of steps for every front end. Called with the host lock,
  * which is unlocked while others are waited for. The caller is inside (fs_call_enter) unless the comment says otherwise. The index by
  * which the front end finds connections is its own. */
-#ifndef FASTSOCK_ENDPOINT_H
-#define FASTSOCK_ENDPOINT_H
+#pragma once
 
 #include "conn/fallback.h"
 #include "conn/recovery.h"
@@ -15,11 +14,5 @@ void fs_conn_finish(struct fs_path *path, struct fs_connection *c, struct fs_cou
 /* Frees its memory. For the caller that got FS_EXIT_RELEASE; not inside. */
 void fs_conn_release(struct fs_path *path, struct fs_connection *c);
 
-/* The fallback, before somebody else reads and writes the descriptor: the connection goes back to the kernel, and stays there. If the
- * peer cannot help, the near end of a bridge replaces the kernel connection, and `*bridge` is its process id, else 0.
- * Returns FS_NOW_IN_KERNEL, also for a connection that was never on the ring; FS_FELL_BACK_BROKEN if bytes were lost and the connection
- * was reset; FS_CANNOT_FALL_BACK if resources are missing, and it stays on the ring; -EINTR if another thread has a lock: the caller
- * handles signals, and calls again. */
+/* fs_fall_back (fastsock.h). */
 int fs_path_fall_back(struct fs_path *path, struct fs_connection *c, const struct fs_fallback_hooks *hooks, int64_t *bridge);
-
-#endif
