@@ -62,7 +62,8 @@ static void await_told(struct fs_poller *p) {
         if (n < 0 && n != -EINTR) goes_on(n);
         if (seconds_now() > until) violate("nobody is told of the byte");
     }
-    if (!lost && (event.data.u64 != 1 || event.events != EPOLLIN)) violate("told of something else: %#x of %" PRIu64, event.events, event.data.u64);
+    if (!lost && (event.data.u64 != 1 || event.events != EPOLLIN))
+        violate("told of something else: %#x of %" PRIu64, event.events, event.data.u64);
 }
 
 /* The same of a thread that polls `count` numbers, of which one is there. */
