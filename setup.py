@@ -78,7 +78,7 @@ class BuildInParallel(build_ext):
             made = Path(self.get_ext_fullpath(ext.name))
             musl = "musl" in ext.name
             script = "interpose/compile" if ext.name.endswith(OF_MUSL) else "launcher/compile"
-            words = [script, f"{self.build_temp}/{ext.name}", "-s", HERE]
+            words = [script, f"{self.build_temp}/{ext.name}", "-g0", "-s", HERE]
             if musl and script == "launcher/compile":
                 words.append("-static")
             subprocess.check_call(words, env={**os.environ, **({"CC": "musl-gcc"} if musl else {})})

@@ -145,13 +145,6 @@ def barnes_hut(peer: Peer, size: int) -> Array:
     return places
 
 
-class Alone(Peer):
-    """No other worker: for the check, both halves are computed here."""
-
-    def __init__(self) -> None:
-        self.rank, self.seconds = 0, 0.0
-
-
 def check_barnes_hut(result: Array, size: int) -> bool:
     places, speeds = bodies(size), np.zeros((size, 3))
     for _ in range(STEPS):

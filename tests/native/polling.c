@@ -62,7 +62,8 @@ static void await_told(struct fs_poller *p) {
         if (n < 0 && n != -EINTR) goes_on(n);
         if (seconds_now() > until) violate("nobody is told of the byte");
     }
-    if (!lost && (event.data.u64 != 1 || event.events != EPOLLIN)) violate("told of something else");
+    if (!lost && (event.data.u64 != 1 || event.events != EPOLLIN))
+        violate("told of something else: %#x of %" PRIu64, event.events, event.data.u64);
 }
 
 /* The same of a thread that polls `count` numbers, of which one is there. */
@@ -138,6 +139,29 @@ static void run_pollers(int pollers, int numbers, int polls) {
         close(instances[i]);
     }
     if (mine) fs_poller_end(mine);
+}
+
+/* A bridge has taken the place of the connection's file, whose registration went with that: a change makes it anew. */
+static void run_replaced(void) {
+    fs_pollers_begin();
+    step("a registration is gone");
+    int instance = epoll_create1(EPOLL_CLOEXEC);
+    struct fs_poller *p = open_pollable() ? new_poller(instance) : NULL;
+    if (p) control(p, EPOLL_CTL_ADD, ends[1].number, &its[1], 7);
+    if (p && !lost) {
+        check(epoll_ctl(instance, EPOLL_CTL_DEL, ends[1].number, NULL) == 0, "epoll_ctl: %m");
+        ends[1].c.is.bridged = 1;
+        control(p, EPOLL_CTL_MOD, ends[1].number, &its[1], 1);
+        ends[1].c.is.bridged = 0;
+    }
+    if (p && !lost) {
+        put(0);
+        await_told(p);
+        get(1);
+    }
+    close_pollable();
+    if (p) fs_poller_end(p);
+    close(instance);
 }
 
 /* A poll of end 1, as another thread closes its number: before the call's sleep, then before the call. Or the thread has told the poller,
@@ -226,6 +250,7 @@ int main(void) {
         {"several numbers", run_numbers},
         {"poll", run_poll},
         {"epoll and poll", run_all_kinds},
+        {"a registration that is gone", run_replaced},
         {"a number that is closed in poll", run_closed},
         {"a number that is closed behind a poll's look", run_closed_late},
     };

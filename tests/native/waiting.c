@@ -306,6 +306,7 @@ static void run_single(void) {
         struct fs_wait_limit patience = fs_wait_limit_of(1);
         if (!fs_may_wait(&ends[0].c, FS_RECEIVE, &patience) || fs_wait_deadline(&patience) >= 0) violate("a time that nobody set");
         if (fs_option_ns(fd, SO_RCVTIMEO) != -1) violate("a timeout that nobody set");
+        if (fs_wait_setting(&ends[0].c, FS_MODE) && strict) violate("a flag that nobody set");
         if (fs_control_is_open(1) && strict) violate("nobody listens there");
         fs_send_reply(fd, &nobody, "", 1);
         enter(&ends[0]);

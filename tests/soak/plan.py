@@ -194,11 +194,6 @@ class Plan:
         """Whether several threads of a side receive at once, so that pieces are not noted in their order."""
         return any(stage.program == "four" for stage in self.stages[side])
 
-    @property
-    def aborts(self) -> bool:
-        """Whether an end gives up before the streams have ended."""
-        return any((stage.event or "").startswith("abort") for stages in self.stages.values() for stage in stages)
-
     def name(self, side: str) -> str:
         """What the summary calls a side's program."""
         last = self.stages[side][-1].program
