@@ -80,7 +80,7 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
         was_established = fs_liveness(c) != FS_OVER;
         if (sending && was_established && !sender->fin_sent) {
             fs_post_fin(&c->ring, sender, FS_FIN); /* also before the switch */
-            if (fs_is_tapped(c)) fs_tap_end(c, FS_TAP_FIN_SENT);
+            if (fs_is_tapped(c) && !(fs_moved(c) & FS_SENDING_BACK)) fs_tap_end(c, FS_TAP_FIN_SENT);
             fs_notify_receiver(c, sender, fs_peer_doorbell(&c->ring) & (FS_ASLEEP | FS_SET_ASLEEP));
         }
         if (fs_load_relaxed(&c->is.shut_receiving) && (fs_load_relaxed(&c->is.shut_sending) || !c->stream->resets)) {
@@ -126,7 +126,7 @@ void fs_conn_close(struct fs_connection *c, int may_linger, struct fs_counters *
         int unread = fs_has_unread(c, locks.receiver);
         uint64_t end = locks.sender->fin_sent ? FS_FIN : end_by_close(c, unread, may_linger);
         if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, end);
-        ends = end == FS_RESET ? FS_TAP_RESET : FS_TAP_CLOSED;
+        ends = fs_moved(c) & FS_SENDING_BACK ? FS_TAP_LEFT : end == FS_RESET ? FS_TAP_RESET : FS_TAP_CLOSED;
         if (unread && c->stream->resets) fs_set_linger_zero(fs_fd(c));
         else if (fs_receives_on_ring(c)) fs_set_fin_taken(locks.receiver, FS_END_REPORTED);
         /* (Who waits for a fallback sleeps without saying so.) */

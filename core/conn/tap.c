@@ -29,7 +29,9 @@ void fs_tap_forget(void) { fs_store_relaxed(&tap.inside, 0); }
 /* Returns true if the observer has looked lately. */
 static int has_observer(void) {
     struct fs_tap *page = fs_load_relaxed(&tap.page);
-    return fs_tap_is_on() && page && fs_now() - (int64_t)fs_load_relaxed(&page->looked) < FS_TAP_LEASE;
+    if (!fs_tap_is_on() || !page) return 0;
+    int64_t age = fs_now() - (int64_t)fs_load_relaxed(&page->looked); /* (which may be a moment ahead) */
+    return age < FS_TAP_LEASE && age > -FS_TAP_LEASE;
 }
 
 /* Closes the page for all threads. Returns true if none uses it any more. (Each is done in microseconds, unless it lost the CPU.) */
@@ -97,20 +99,16 @@ static int write_record(struct fs_tap *page, struct fs_connection *c, enum fs_ta
     return 1;
 }
 
-/* Where the ring's bytes of a direction begin in the stream. */
-static uint64_t moved_at(const struct fs_direction *half) {
-    uint64_t at = fs_load_relaxed((fs_word64 *)&half->switch_at);
-    return at ? at - 1 : 0;
+/* The position in the stream of a direction, by the bytes that the ring has carried. (One that has not moved yet has the kernel's.) */
+static uint64_t in_stream(struct fs_connection *c, int sent, uint64_t of_ring) {
+    uint64_t at = fs_load_relaxed(sent ? &c->ring.tx->switch_at : &c->ring.rx->switch_at), kernel = 0;
+    if (at) return at - 1 + of_ring;
+    if (!sent) return fs_load_relaxed(&fs_own(c)->receiver.kernel_taken);
+    return c->stream->count_sent(fs_fd(c), &kernel) ? kernel : 0;
 }
 
-/* The position in the stream of a direction, by the bytes that the ring has carried. */
-static uint64_t in_stream(const struct fs_connection *c, int sent, uint64_t of_ring) {
-    return moved_at(sent ? c->ring.tx : c->ring.rx) + of_ring;
-}
-
-static uint64_t end_of(const struct fs_connection *c, int sent) {
-    const fs_word64 *count = sent ? &c->ring.count.bytes_sent : &c->ring.count.bytes_received;
-    return in_stream(c, sent, fs_load_relaxed((fs_word64 *)count));
+static uint64_t end_of(struct fs_connection *c, int sent) {
+    return in_stream(c, sent, fs_load_relaxed(sent ? &c->ring.count.bytes_sent : &c->ring.count.bytes_received));
 }
 
 /* The first record of a connection. Returns false if it is none that the observer asked for, or there was no room. (Out of line, as few have so large a frame.) */

@@ -297,7 +297,7 @@ int fs_handle_requests(int request_fd) {
         if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(request_fd, &requester);
         int permitted = admits(user);
         if (took == FS_CONTROL_PAGE_OFFER && permitted) accept_page_offer(&requester, request, brought);
-        if (took == FS_CONTROL_TAP && is_trusted(user)) accept_observer(brought[0]);
+        if (took == FS_CONTROL_TAP && is_trusted(user) && fs_reply_allowed(fs_now())) accept_observer(brought[0]);
         int is_request = took == FS_CONTROL_REQUEST || took == FS_CONTROL_WAY;
         struct fs_connection *c = is_request && permitted ? find_target(&handler, request) : NULL;
         if (c) {

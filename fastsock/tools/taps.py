@@ -87,8 +87,8 @@ class Flow:
     """Of each side: bytes of its stream so far."""
     begun: bool = False
     ended: list[bool] = attrs.field(factory=lambda: [False, False])
-    held: set[tuple[int, int]] = attrs.field(factory=set)
-    """Open ends: process, inode."""
+    held: dict[tuple[int, int], int] = attrs.field(factory=dict)
+    """Open ends: process and inode -> side."""
 
 
 @attrs.define(eq=False)
@@ -132,8 +132,8 @@ class Taps:
         self.processes: dict[bytes, Process] = {}
         self.flows: dict[bytes, Flow] = {}
         self.tries: dict[bytes, int] = {}
-        self.dropped = 0
-        """Records lost by processes that have ended."""
+        self.past: list[Process] = []
+        """Those that have ended, or show nothing."""
         self.searched = 0
 
     # ---- the processes
@@ -179,7 +179,7 @@ class Taps:
 
     def lost(self) -> int:
         """Returns how many records found no room."""
-        return self.dropped + sum(process.dropped for process in self.processes.values())
+        return sum(process.dropped for process in [*self.past, *self.processes.values()])
 
     def close(self) -> None:
         for process in self.processes.values():
@@ -207,7 +207,7 @@ class Taps:
         for name, process in [*self.processes.items()]:
             if process.over:
                 yield from self._end_all(process, time.time_ns())
-                self.dropped += process.dropped
+                self.past.append(process)
                 self.tries[name] = TRIES
                 process.close()
                 del self.processes[name]
@@ -231,6 +231,7 @@ class Taps:
         if kind in (SENT, RECEIVED) and flow.side == own:
             if not flow.begun and position == flow.reached[1 - side] == 0:
                 flow.comment = flow.comment.removesuffix(UNSEEN)
+                flow.reached = [0, 0]
                 client = 0 if flow.ends[0][1] >= flow.ends[1][1] else 1
                 yield made(SYN, 0, by=client)
                 yield attrs.evolve(made(SYN | ACK, 0, by=1 - client), ack=1)
@@ -250,31 +251,33 @@ class Taps:
         sent, received, region, side, peer, size, *rest = BEGUN.unpack(data)
         ports, addresses, paths = rest[:2], rest[2:4], rest[4:]
         side &= 1
-        flow = self.flows.get(region)
         before = process.ends.get(inode)
         if before is not None and before[0] == region and before[2] == side:
             return  # two threads have introduced it
-        if flow is None or any(each == (process.pid, inode) for each in flow.held):
-            names = [os.fsdecode(path.rstrip(b"\0")) for path in paths]
-            what = "" if size else f"{names[0] or names[1] or 'unnamed'} (unix stream), "
-            comment = f"{what}pid {process.pid} {process.command[:60]}, peer pid {peer or 'unknown'}"
-            if sent or received:
-                comment += UNSEEN
-            near, far = (
-                [(ipaddress.ip_address(addresses[i][:size]), ports[i] & 0xFFFF) for i in range(2)]
-                if size
-                else _unix_ends(names, region)
-            )
-            flow = Flow(0, (near, far), (names[0], names[1]), comment, [sent, received])
-            if side:
-                flow = Flow(1, (far, near), (names[1], names[0]), comment, [received, sent])
-            self.flows[region] = flow
-        flow.held.add((process.pid, inode))
+        names = [os.fsdecode(path.rstrip(b"\0")) for path in paths]
+        what = "" if size else f"{names[0] or names[1] or 'unnamed'} (unix stream), "
+        comment = f"{what}pid {process.pid} {process.command[:60]}, peer pid {peer or 'unknown'}"
+        if sent or received:
+            comment += UNSEEN
+        near, far = (
+            [(ipaddress.ip_address(addresses[i][:size]), ports[i] & 0xFFFF) for i in range(2)]
+            if size
+            else _unix_ends(names, region)
+        )
+        fresh = Flow(0, (near, far), (names[0], names[1]), comment, [sent, received])
+        if side:
+            fresh = Flow(1, (far, near), (names[1], names[0]), comment, [received, sent])
+        flow = self.flows.get(region, fresh)
+        # The region may have been another connection's, of whose end nothing was heard.
+        if flow.ends != fresh.ends or any(pid == process.pid and end == side for (pid, _), end in flow.held.items()):
+            flow = fresh
+        self.flows[region] = flow
+        flow.held[process.pid, inode] = side
         process.ends[inode] = region, flow, side
 
     def _forget(self, process: Process, inode: int) -> None:
         region, flow, _ = process.ends.pop(inode)
-        flow.held.discard((process.pid, inode))
+        flow.held.pop((process.pid, inode), None)
         if not flow.held and self.flows.get(region) is flow:
             del self.flows[region]
 
@@ -282,15 +285,11 @@ class Taps:
         """The process has ended without closing these: the kernel has."""
         for inode, (_, flow, side) in [*process.ends.items()]:
             self._forget(process, inode)
-            if flow.begun and not flow.ended[side] and not any(self._is_held(flow, side, end) for end in flow.held):
+            if flow.begun and not flow.ended[side] and side not in flow.held.values():
                 seq, ack = flow.reached[side] + 1, flow.reached[1 - side] + 1 + flow.ended[1 - side]
                 flow.ended[side] = True
                 comment = f"pid {process.pid} has ended"
                 yield Packet(process, when, flow, side, FIN | ACK, seq, ack, b"", 0, comment, outbound=True)
-
-    def _is_held(self, flow: Flow, side: int, end: tuple[int, int]) -> bool:
-        """Whether an end of another process, which has been forked, is of that side."""
-        return any(process.pid == end[0] and process.ends[end[1]][2] == side for process in self.processes.values())
 
 
 def _unix_ends(names: list[str], region: bytes) -> list[tuple[Address, int]]:

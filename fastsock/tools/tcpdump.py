@@ -166,7 +166,7 @@ class Stream(Shown):
         self.writer.file.flush()
 
     def end(self, taps: Taps) -> None:
-        for process in taps.processes.values():
+        for process in [*taps.past, *taps.processes.values()]:
             if process.interface >= 0:
                 self.writer.dropped(process.interface, time.time_ns(), process.dropped)
         self.flush()
