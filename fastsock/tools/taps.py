@@ -111,10 +111,11 @@ class Process:
     interface: int = -1
     """For who writes the packets."""
 
-    def read(self) -> None:
-        while records := self.tap.read(AT_ONCE):
-            self.unread += records
-            if not self.over:
+    def read(self, last: bool) -> None:
+        """`last`: all that the page has room for."""
+        for _ in range(TAP_SIZE // 40 // AT_ONCE + 1 if last else 1):
+            self.unread += (records := self.tap.read(AT_ONCE))
+            if not records:
                 break
         self.dropped = self.tap.dropped
 
@@ -192,7 +193,7 @@ class Taps:
         now, epoch = time.monotonic_ns(), time.time_ns() - time.monotonic_ns()
         due: list[tuple[int, Process, Record]] = []
         for process in self.processes.values():
-            process.read()
+            process.read(last or process.over)
             if process.answer == UNANSWERED and process.tap.answer != UNANSWERED:
                 process.answer = process.tap.answer
                 if process.answer in REMARKS:
