@@ -227,6 +227,26 @@ What is in it needs no Python: see docs/interpose.md.
     made.explains = _columns_of_top
 
     made = command(
+        "tcpdump",
+        "print or write the bytes of moved connections of your programs",
+        """\
+Prints a line for each send and receive on the ring, like tcpdump -nn, until Ctrl-C. With -w it writes a pcapng stream,
+which Wireshark decodes: fastsock tcpdump -w - | wireshark -k -i -
+""",
+        "fastsock tcpdump [-A | -X] [-c COUNT] [-s SNAPLEN] [-w FILE] [--pid PID] [port N]",
+    )
+    made.add_argument("-A", dest="text", action="store_true", help="print the bytes as text")
+    made.add_argument("-X", dest="dump", action="store_true", help="print the bytes as hexadecimal numbers and text")
+    made.add_argument("-c", dest="count", metavar="COUNT", type=whole, help="exit after COUNT packets")
+    made.add_argument(
+        "-s", dest="snaplen", metavar="SNAPLEN", type=whole, default=1 << 18, help="keep SNAPLEN bytes of each packet"
+    )
+    made.add_argument("-w", dest="file", metavar="FILE", help="write a pcapng stream to FILE; - is the standard output")
+    made.add_argument("--pid", metavar="PID", type=whole, action="append", help="only this process; may be repeated")
+    made.add_argument("filter", metavar="port N", nargs="*", help="only TCP connections with this port at one end")
+    made.epilog = "Bytes on kernel TCP, such as those before a connection moves, are tcpdump's own: docs/tcpdump.md."
+
+    made = command(
         "bench",
         "measure kernel TCP and fastsock on this host",
         "Measures a server and a client with blocking sockets, alternately on kernel TCP and under fastsock.",
@@ -366,6 +386,19 @@ def top(options: argparse.Namespace) -> int:
     return top.run(set(options.pids) or None, options.interval, options.rounds)
 
 
+def tcpdump(options: argparse.Namespace) -> int:
+    """Shows bytes. Returns the exit status."""
+    from fastsock.tools import tcpdump
+
+    try:
+        port = tcpdump.port_of(options.filter)
+    except ValueError as error:
+        raise UsageError(f"{error}; see fastsock tcpdump --help") from None
+    names = "count", "file", "snaplen", "text", "dump"
+    chosen = {name: getattr(options, name) for name in names}
+    return tcpdump.run(tcpdump.Options(pids=set(options.pid) if options.pid else None, port=port, **chosen))
+
+
 def bench(options: argparse.Namespace) -> int:
     """Measures. Returns the exit status."""
     from fastsock.tools import quickbench
@@ -396,5 +429,6 @@ def _columns_of_top() -> str:
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
-    "run": run, "doctor": doctor, "export": export, "ss": ss, "top": top, "bench": bench,
+    "run": run, "doctor": doctor, "export": export, "ss": ss, "top": top, "tcpdump": tcpdump,
+    "bench": bench,
 }  # fmt: skip

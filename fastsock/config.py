@@ -124,6 +124,9 @@ class Settings:
     """The users to share memory with: "user" means the same user and root, "any" means every user of the host. Users
     can be named, too: "user,redis,postgres". Both ends must trust each other."""
 
+    tcpdump: bool
+    """False: `fastsock tcpdump` gets nothing of this process."""
+
     rendezvous_dir: str
     """A folder that processes in several network namespaces see, such as a volume of containers: with it at both ends,
     connections between them move too. Its owner must be trusted, and every user must not be able to write there. Empty:

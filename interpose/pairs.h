@@ -1,6 +1,5 @@
 /* Socketpairs (pairs.c). All with the lock, but for ip_forget_pair. */
-#ifndef FASTSOCK_IP_PAIRS_H
-#define FASTSOCK_IP_PAIRS_H
+#pragma once
 
 #include "interpose.h"
 
@@ -23,5 +22,3 @@ void ip_judge_pairs(void);
 void ip_end_of_pair(struct ip_socket *s);
 
 #pragma GCC visibility pop
-
-#endif

@@ -58,7 +58,7 @@ const char *ip_read_settings(struct fs_settings *settings) {
 
 static void use_trust(const struct fs_settings *s) {
     static const char *said; /* of a folder that is not used there is one line */
-    struct fs_trust trust = {s->trust.any, s->trust.self, s->trust.count, s->trust.items, s->rendezvous_dir.items};
+    struct fs_trust trust = {s->trust.any, s->trust.self, s->trust.count, s->trust.items, s->rendezvous_dir.items, !s->tcpdump};
     const char *wrong = fs_set_trust(&trust);
     if (wrong && wrong != said)
         fprintf(stderr, "fastsock: rendezvous_dir (FASTSOCK_RENDEZVOUS_DIR) is %s, and is not used: %s\n", trust.rendezvous_dir, wrong);

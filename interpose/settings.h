@@ -22,6 +22,7 @@
     FLAG(unix_streams, "1") \
     LIST(trust, FS_USERS, "user") \
     LIST(rendezvous_dir, FS_FOLDER, "") \
+    FLAG(tcpdump, "1") \
     LIST(ports_allowed, FS_PORTS, "") \
     LIST(ports_excluded, FS_PORTS, "") \
     LIST(addresses_allowed, FS_NETWORKS, "") \

@@ -5,6 +5,7 @@
 
 #include "conn/open_close.h"
 #include "conn/state.h"
+#include "conn/tap.h"
 #include "control/control_thread.h"
 #include "control/fd_reaper.h"
 #include "control/introspection.h"
@@ -140,6 +141,7 @@ void fs_fork_in_child(int bare) {
     under_way = 0;
     fs_slab_forget();
     fs_fd_change_forget();
+    fs_tap_forget();
     each(inherit, NULL);
     fs_regions_forget();
 }
@@ -174,6 +176,7 @@ void fs_expect_exec(int comes) {
 
 const char *fs_set_trust(const struct fs_trust *given) {
     fs_set_trusted(given);
+    fs_tap_hide(given->hidden);
     return fs_set_rendezvous_dir(given->rendezvous_dir);
 }
 

@@ -36,7 +36,7 @@ struct fs_connection {
     struct fs_conn_flags {
         fs_word32 attached; /* there is a region: from then on `ring` does not change */
         /* Relaxed: each is written once, or with a lock; a reader that must be exact holds a lock. */
-        fs_word32 broken;        /* the peer has broken the protocol */
+        fs_word32 marks;         /* enum fs_marks: what each send and receive looks at once */
         fs_word32 lost;          /* nobody reads any more what is sent into the ring */
         fs_word32 death_told;    /* the program has received the reset */
         fs_word32 pending_error; /* an errno for the next receive after the bytes; 0: none */
@@ -74,6 +74,9 @@ struct fs_connection {
     /* liveness */
     struct fs_tcp_watch watch;
     uint32_t receive_checked, send_checked; /* value of `watch.told` that a receiver and a sender have checked, with their locks */
+    /* an observer (conn/tap.h) */
+    fs_word32 tap_number; /* the number of the last one that this connection was introduced to */
+    int recorded;     /* with the receive lock: a receive is under way whose bytes are recorded */
     int own_fault; /* ring.violation is this side's fault: a process was killed in a step, or descriptors ran out */
     unsigned int unacknowledged_sends;
     int64_t last_check, last_probe;

@@ -22,6 +22,7 @@
 #include "conn/settle.h"
 #include "conn/side_lock.h"
 #include "conn/state.h"
+#include "conn/tap.h"
 #include "conn/wake.h"
 #include "conn/request.h"
 #include "os/memfd.h"
@@ -153,7 +154,10 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
     while (more && fs_moved(c) & FS_RECEIVING_MOVED) {
         receiver = fs_lock_recv(c);
         more = fs_has_descriptor(&c->ring) || fs_load_relaxed(&receiver->taken);
+        uint64_t before = fs_load_relaxed(&c->ring.count.bytes_received);
         got = more ? fs_ring_recv(&c->ring, receiver, piece, room, FS_CONSUME) : 0;
+        if (got > 0 && fs_is_tapped(c))
+            fs_tap_bytes(c, FS_TAP_RECEIVED, fs_now(), before, (struct fs_source){.data = piece}, (size_t)got);
         fs_unlock_recv(receiver);
         if (got < 0) return FS_FALLBACK_FAILED;
         if (got > 0 && !append(unread_data, piece, got)) return fail_on_excess(c);

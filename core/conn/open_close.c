@@ -9,6 +9,7 @@
 #include "conn/receive.h"
 #include "conn/side_lock.h"
 #include "conn/state.h"
+#include "conn/tap.h"
 #include "conn/wake.h"
 #include "os/fd_reserve.h"
 #include "conn/request.h"
@@ -57,6 +58,7 @@ void fs_conn_inherit(struct fs_connection *c) {
     fs_store_sc(&c->recv_sleepers, 0);
     fs_store_sc(&c->send_sleepers, 0);
     memset(&c->watch, 0, sizeof c->watch); /* the parent's control thread has it */
+    c->recorded = 0;
     fs_store_relaxed(&c->asked_here, 0);
     c->asked_before = 0;
     c->receive_checked = c->send_checked = 0;
@@ -78,6 +80,7 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
         was_established = fs_liveness(c) != FS_OVER;
         if (sending && was_established && !sender->fin_sent) {
             fs_post_fin(&c->ring, sender, FS_FIN); /* also before the switch */
+            if (fs_is_tapped(c) && !(fs_moved(c) & FS_SENDING_BACK)) fs_tap_end(c, FS_TAP_FIN_SENT);
             fs_notify_receiver(c, sender, fs_peer_doorbell(&c->ring) & (FS_ASLEEP | FS_SET_ASLEEP));
         }
         if (fs_load_relaxed(&c->is.shut_receiving) && (fs_load_relaxed(&c->is.shut_sending) || !c->stream->resets)) {
@@ -114,13 +117,16 @@ void fs_conn_close(struct fs_connection *c, int may_linger, struct fs_counters *
     if (!last && fs_is_attached(c)) restore_request_token(c);
     int whole = last && !fs_is_broken(c) && !fs_has_fallen_back(c) && !c->is.bridged;
     c->recyclable = whole && !c->is.own_inherited;
+    int ends = FS_TAP_LEFT;
     if (fs_is_attached(c) && whole) {
         void *host_state = fs_host_unlock();
         struct fs_side_locks locks = fs_lock_side(c);
         /* GONE first, then the check: a sender that posts later than our check finds GONE. */
         fs_publish_gone(c);
         int unread = fs_has_unread(c, locks.receiver);
-        if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, end_by_close(c, unread, may_linger));
+        uint64_t end = locks.sender->fin_sent ? FS_FIN : end_by_close(c, unread, may_linger);
+        if (!locks.sender->fin_sent) fs_post_fin(&c->ring, locks.sender, end);
+        ends = fs_moved(c) & FS_SENDING_BACK ? FS_TAP_LEFT : end == FS_RESET ? FS_TAP_RESET : FS_TAP_CLOSED;
         if (unread && c->stream->resets) fs_set_linger_zero(fs_fd(c));
         else if (fs_receives_on_ring(c)) fs_set_fin_taken(locks.receiver, FS_END_REPORTED);
         /* (Who waits for a fallback sleeps without saying so.) */
@@ -130,6 +136,7 @@ void fs_conn_close(struct fs_connection *c, int may_linger, struct fs_counters *
         fs_wake_peer(c, asleep);
         fs_host_lock(host_state);
     }
+    if (last && fs_is_tapped(c)) fs_tap_end(c, ends);
     fs_add_counters(totals, &c->ring.count, 1);
     if (last) fs_unregister_holder(fs_own(c));
 }

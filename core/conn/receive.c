@@ -10,6 +10,7 @@
 #include "conn/settle.h"
 #include "conn/side_lock.h"
 #include "conn/state.h"
+#include "conn/tap.h"
 #include "conn/wake.h"
 
 /* A receive of no bytes, or to nowhere, finds what one of a byte would find, and takes nothing. (Rare, so it is not inlined.) */
@@ -71,6 +72,23 @@ static int64_t receive_behind(struct fs_connection *c, struct fs_receiver *recei
     return FS_MAX(more, (int64_t)0);
 }
 
+/* fs_recv_locked for a connection that is watched. The bytes of the ring come before those of the kernel, unless the direction moves in
+ * this call. */
+__attribute__((noinline)) static int64_t recv_tapped(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room,
+                                                      int flags, int final) {
+    uint64_t before = fs_load_relaxed(&c->ring.count.bytes_received);
+    uint32_t fin_taken = fs_load_relaxed(&receiver->fin_taken);
+    int on_ring = fs_receives_on_ring(c);
+    c->recorded = 1;
+    int64_t got = fs_recv_locked(c, receiver, into, room, flags, final);
+    c->recorded = 0;
+    uint64_t of_ring = fs_load_relaxed(&c->ring.count.bytes_received) - before;
+    struct fs_source from = {.data = flags & MSG_TRUNC ? NULL : into, .skip = on_ring ? 0 : (size_t)got - of_ring};
+    if (of_ring) fs_tap_bytes(c, FS_TAP_RECEIVED, fs_now(), before, from, of_ring);
+    if (fs_load_relaxed(&receiver->fin_taken) != fin_taken) fs_tap_end(c, FS_TAP_FIN_RECEIVED);
+    return got;
+}
+
 int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final) {
     int64_t got;
     if (!fs_is_attached(c) || fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) {
@@ -79,7 +97,10 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
         got = fs_system.recv(fs_fd(c), into, room, flags | MSG_DONTWAIT);
         return got >= 0 ? got : -errno;
     }
-    if (fs_is_broken(c)) return 0;
+    if (fs_is_marked(c)) {
+        if (fs_is_broken(c)) return 0;
+        if (!c->recorded) return recv_tapped(c, receiver, into, room, flags, final);
+    }
     if (!fs_receives_on_ring(c)) {
         uint32_t events = fs_load_sc(&c->watch.told);
         if ((fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND) == FS_BACK && !fs_load_sc(&c->ring.rx->switch_at)) { /* it never moves */

@@ -10,6 +10,7 @@
 #include "conn/peer_status.h"
 #include "conn/state.h"
 #include "conn/side_lock.h"
+#include "conn/tap.h"
 
 #define CHECK_INTERVAL ((int64_t)1000000) /* ns between checks of the kernel connection while the peer acknowledges nothing */
 
@@ -83,6 +84,37 @@ static inline int64_t send_kernel(struct fs_connection *c, struct fs_source from
     return fs_send_pieces_kernel(fs_fd(c), from.v, from.skip, length, flags | MSG_DONTWAIT);
 }
 
+/* Posts all that there is room for. Returns the bytes, or FS_VIOLATED. */
+static inline __attribute__((always_inline)) int64_t post_all(struct fs_connection *c, struct fs_sender *sender, struct fs_source from,
+                                                              size_t length, int flags) {
+    int64_t done = 0, part;
+    if (!(flags & FS_POLLS_FIRST)) sender->overflow_use = FS_OVERFLOW_USE;
+    else if (sender->overflow_use == FS_OVERFLOW_USE) sender->overflow_use = FS_OVERFLOW_LATER;
+    int combine = c->ring.combine_limit && !fs_is_nodelay(c) && length <= c->ring.combine_limit;
+    while (done < (int64_t)length) {
+        part = post_and_notify(c, sender, from, length - (size_t)done, combine);
+        if (part > 0) done += part, from.skip += (size_t)part;
+        if (part < 0) done = FS_VIOLATED;
+        if (part <= 0) break;
+    }
+    return done;
+}
+
+/* The same for a connection that is watched. */
+__attribute__((noinline)) static int64_t post_all_tapped(struct fs_connection *c, struct fs_sender *sender, struct fs_source from,
+                                                          size_t length, int flags) {
+    int64_t when = fs_now();
+    uint64_t before = fs_load_relaxed(&c->ring.count.bytes_sent);
+    int64_t done = post_all(c, sender, from, length, flags);
+    fs_tap_bytes(c, FS_TAP_SENT, when, before, from, fs_load_relaxed(&c->ring.count.bytes_sent) - before);
+    return done;
+}
+
+/* Returns true if nothing goes into the ring: the direction has not moved yet or has moved back, or nobody is left to read it. */
+static inline int is_for_kernel(const struct fs_connection *c, const struct fs_sender *sender, uint32_t doorbell) {
+    return !fs_sends_on_ring(c) || fs_peer_is_lost(c) || sender->fin_sent || fs_moved(c) & FS_SENDING_BACK || doorbell & FS_GONE;
+}
+
 /* (Twice in the program, for one buffer and for pieces: so one buffer costs no question.) */
 static inline __attribute__((always_inline)) int64_t try_send(struct fs_connection *c, struct fs_source from, size_t length, int flags) {
     int64_t done = 0, part;
@@ -121,9 +153,10 @@ static inline __attribute__((always_inline)) int64_t try_send(struct fs_connecti
         }
         fs_note_lost(c); /* there is room, and bytes sent now draw a reset; or the kernel refuses them */
     }
-    if (!fs_sends_on_ring(c) || fs_peer_is_lost(c) || sender->fin_sent || fs_is_broken(c) || fs_moved(c) & FS_SENDING_BACK ||
-        doorbell & FS_GONE) {
-        /* Not moved yet, moved back, or nobody is left to read the ring: the kernel gives TCP's answer. */
+    if (fs_is_marked(c) && !is_for_kernel(c, sender, doorbell)) { /* (Of a broken one the peer is lost.) */
+        done = post_all_tapped(c, sender, from, length, flags);
+    } else if (is_for_kernel(c, sender, doorbell)) {
+        /* The kernel gives TCP's answer. */
         if (sender->fin_sent) fs_check_peer_lost(c); /* nobody may have checked since */
         part = fs_awaits_reset(c, sender) ? -EAGAIN : fs_send_error_after_close(c, sender, flags & FS_TRIES_AGAIN);
         if (part == -EPIPE && !(flags & MSG_NOSIGNAL)) raise_sigpipe();
@@ -134,15 +167,8 @@ static inline __attribute__((always_inline)) int64_t try_send(struct fs_connecti
         }
         fs_unlock_send(sender);
         return part;
-    }
-    if (!(flags & FS_POLLS_FIRST)) sender->overflow_use = FS_OVERFLOW_USE;
-    else if (sender->overflow_use == FS_OVERFLOW_USE) sender->overflow_use = FS_OVERFLOW_LATER;
-    int combine = c->ring.combine_limit && !fs_is_nodelay(c) && length <= c->ring.combine_limit;
-    while (done < (int64_t)length) {
-        part = post_and_notify(c, sender, from, length - (size_t)done, combine);
-        if (part > 0) done += part, from.skip += (size_t)part;
-        if (part < 0) done = FS_VIOLATED;
-        if (part <= 0) break;
+    } else {
+        done = post_all(c, sender, from, length, flags);
     }
     fs_publish_cpu(c);
     fs_last_peer_cpu = fs_load_relaxed(&c->ring.rx->processor);

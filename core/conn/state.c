@@ -182,8 +182,13 @@ void fs_note_detached(struct fs_connection *c) { fs_store_relaxed(&c->is.attache
 void fs_note_loop_driven(struct fs_connection *c, int driven) { fs_store_relaxed(&c->is.driven, driven != 0); }
 
 void fs_note_broken(struct fs_connection *c) {
-    fs_store_relaxed(&c->is.broken, 1);
-    fs_store_relaxed(&c->is.lost, 1);
+    fs_store_relaxed(&c->is.lost, 1); /* first: who finds it broken finds it lost */
+    fs_or_sc(&c->is.marks, FS_BROKEN);
+}
+
+void fs_note_tapped(struct fs_connection *c, int tapped) {
+    if (tapped) fs_or_sc(&c->is.marks, FS_TAPPED);
+    else fs_and_sc(&c->is.marks, ~(uint32_t)FS_TAPPED);
 }
 
 void fs_note_lost(struct fs_connection *c) { fs_store_relaxed(&c->is.lost, 1); }

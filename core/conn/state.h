@@ -58,8 +58,17 @@ static inline int fs_is_attached(const struct fs_connection *c) {
 /* Returns true for a loop-driven connection: nobody else reads, writes or polls the descriptor. */
 static inline int fs_is_loop_driven(const struct fs_connection *c) { return fs_load_own32(&c->is.driven) != 0; }
 
+/* What is out of the usual for sends and receives. */
+enum fs_marks { FS_BROKEN = 1, FS_TAPPED = 2 };
+
+/* Returns true if there is any such mark. */
+static inline int fs_is_marked(const struct fs_connection *c) { return fs_load_own32(&c->is.marks) != 0; }
+
 /* Returns true if the peer has broken the protocol. */
-static inline int fs_is_broken(const struct fs_connection *c) { return fs_load_own32(&c->is.broken) != 0; }
+static inline int fs_is_broken(const struct fs_connection *c) { return (fs_load_own32(&c->is.marks) & FS_BROKEN) != 0; }
+
+/* Returns true if an observer may want the connection's bytes (tap.h). */
+static inline int fs_is_tapped(const struct fs_connection *c) { return (fs_load_own32(&c->is.marks) & FS_TAPPED) != 0; }
 
 static inline int fs_is_nodelay(const struct fs_connection *c) { return fs_load_own32(&c->nodelay) != 0; }
 
@@ -166,6 +175,7 @@ void fs_note_detached(struct fs_connection *c);    /* a bridge has taken the reg
 void fs_note_loop_driven(struct fs_connection *c, int driven); /* a loop's transport drives it, so nobody polls the descriptor */
 /* this side has lost the stream: the next call returns FS_VIOLATED, and the connection is reset, not by the peer's fault */
 void fs_note_fault(struct fs_connection *c, const char *why);
+void fs_note_tapped(struct fs_connection *c, int tapped); /* an observer may want its bytes, or none does */
 void fs_note_broken(struct fs_connection *c); /* the program has got a violation; so the peer is lost */
 void fs_note_lost(struct fs_connection *c);   /* nobody reads any more what is sent into the ring */
 void fs_note_death_told(struct fs_connection *c);

@@ -77,14 +77,16 @@ static inline int fs_peek_control(int fd, struct fs_control_peek *seen) {
     return 1;
 }
 
-enum fs_control_kind { FS_CONTROL_NONE, FS_CONTROL_REQUEST, FS_CONTROL_INVALID, FS_CONTROL_QUERY, FS_CONTROL_PAGE_OFFER, FS_CONTROL_WAY };
+enum fs_control_kind { FS_CONTROL_NONE, FS_CONTROL_REQUEST, FS_CONTROL_INVALID, FS_CONTROL_QUERY, FS_CONTROL_PAGE_OFFER, FS_CONTROL_WAY,
+                       FS_CONTROL_TAP };
 
 /* Receives the next datagram and returns its kind. FS_CONTROL_REQUEST: `request` and `*user`, its sender, are set, and `brought[0]` is
  * its descriptor or -1. FS_CONTROL_QUERY: a query (introspection.h); `*user` and `*requester` are set. FS_CONTROL_PAGE_OFFER: the page
  * of an event set is offered (page_offers.h); those are set, and both of `brought` are descriptors. FS_CONTROL_WAY: another holder of the
- * peer's side is asked from now on; `request` and `*user` are set, and `brought[0]` is the way there (far_peer.h). Otherwise nothing is
- * left of the datagram: `request` is zeroed, `brought` is -1, and its descriptors are dropped (fd_reaper.h). The buffer has room for all
- * that can come, as the kernel would close the rest itself.
+ * peer's side is asked from now on; `request` and `*user` are set, and `brought[0]` is the way there (far_peer.h). FS_CONTROL_TAP: an
+ * observer offers its page (wire/tap_page.h); `*user` is set, and `brought[0]` is the memfd. Otherwise nothing is left of the datagram:
+ * `request` is zeroed, `brought` is -1, and its descriptors are dropped (fd_reaper.h). The buffer has room for all that can come, as the
+ * kernel would close the rest itself.
  *
  * If unread data could not be received for want of a descriptor number, the request is dropped: its sender gets no answer and uses a
  * bridge. */
@@ -131,6 +133,8 @@ static inline enum fs_control_kind fs_recv_control(int fd, unsigned char request
         return FS_CONTROL_REQUEST;
     if (sound && count == 1 && fs_parse_control_msg(&came_in.request, FS_WAY_MAGIC, got, sizeof came_in.request, request))
         return FS_CONTROL_WAY;
+    if (sound && count == 1 && fs_parse_control_msg(&came_in.request, FS_TAP_MAGIC, got, sizeof came_in.request, request))
+        return FS_CONTROL_TAP;
     if (sound && got == sizeof requester->query && !count) {
         requester->query = came_in.query;
         requester->size = message.msg_namelen;

@@ -14,6 +14,7 @@
 #include "conn/send.h"
 #include "conn/wake.h"
 #include "conn/state.h"
+#include "conn/tap.h"
 #include "conn/request.h"
 
 enum { BURST = 2,   /* datagrams at once that may have filled the queue (net.unix.max_dgram_qlen): a request may have found no room */
@@ -250,6 +251,15 @@ static void accept_page_offer(const struct fs_requester *requester, const unsign
     fs_control_unlock();
 }
 
+/* ---- observers -------------------------------------------------------------------------------------------------- */
+
+static void accept_observer(int memfd) {
+    if (!fs_tap_accept(memfd)) return;
+    fs_control_lock();
+    for (int i = 0; i < fs_control_state.on_ring_count; i++) fs_note_tapped(fs_control_state.on_ring[i].connection, 1);
+    fs_control_unlock();
+}
+
 /* ---- what came -------------------------------------------------------------------------------------------------- */
 
 /* Runs without the table lock: an answer may be as long as the unread data, and takes the connection's own lock. `answering` keeps the
@@ -287,6 +297,7 @@ int fs_handle_requests(int request_fd) {
         if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(request_fd, &requester);
         int permitted = admits(user);
         if (took == FS_CONTROL_PAGE_OFFER && permitted) accept_page_offer(&requester, request, brought);
+        if (took == FS_CONTROL_TAP && is_trusted(user) && fs_reply_allowed(fs_now())) accept_observer(brought[0]);
         int is_request = took == FS_CONTROL_REQUEST || took == FS_CONTROL_WAY;
         struct fs_connection *c = is_request && permitted ? find_target(&handler, request) : NULL;
         if (c) {

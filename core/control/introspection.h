@@ -16,6 +16,7 @@
 #include "os/syscalls.h"
 #include "ring/recv_ring.h"
 #include "wire/event_page.h"
+#include "wire/tap_page.h"
 
 #define FS_QUERY_MAGIC UINT64_C(0x316b6f6f6c2d7366) /* "fs-look1", little endian */
 #define FS_REPLY_MAGIC UINT64_C(0x316e6565732d7366) /* "fs-seen1" */

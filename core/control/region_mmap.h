@@ -10,12 +10,6 @@
 #define MADV_REMOVE 9
 #endif
 
-/* Returns the size of a descriptor's file, -1 if there is none. */
-static inline int64_t fs_file_size(int fd) {
-    struct stat st;
-    return fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
-}
-
 /* Creates a sealed region of fs_region_size(window, chunk) bytes. Returns its memfd and sets `*memory` to the mapping, both the
  * caller's; or returns -errno, also -ENOMEM without address space. */
 int fs_create_region(int window, int chunk, const unsigned char id[16], void **memory);

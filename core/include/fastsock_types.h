@@ -153,13 +153,15 @@ struct fs_upgrade_config {
 enum { FS_RENDEZVOUS_DIR_MAX = 86 }; /* bytes of that path: the name of a socket follows (unix(7)) */
 enum { FS_TRUSTED_USERS = 64 }; /* named users at most; fastsock/config.py says so to the user */
 
-/* The settings `trust` and `rendezvous_dir`: the users whose processes may share memory with this one, and where it finds some. */
+/* The settings `trust`, `rendezvous_dir` and `tcpdump`: the users whose processes may share memory with this one, where it finds some, and
+ * whether they may look at its bytes. */
 struct fs_trust {
     int any;               /* every user whom this user namespace has a number for */
     int self;              /* this process's own user, and root */
     int count;             /* of `users`, which are trusted by name */
     const uint32_t *users; /* copied */
     const char *rendezvous_dir; /* a folder that other network namespaces see, or NULL; copied. `trust` judges it */
+    int hidden;            /* `fastsock tcpdump` gets nothing of this process */
 };
 
 struct fs_port_range {

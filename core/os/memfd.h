@@ -22,6 +22,12 @@ static inline int fs_memfd_sealed(const char *name, size_t size) {
     return failed;
 }
 
+/* Returns the size of a descriptor's file, -1 if there is none. */
+static inline int64_t fs_file_size(int fd) {
+    struct stat st;
+    return fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
 /* Returns true if `fd`, from any process, is so sealed. */
 static inline int fs_is_sealed(int fd) {
     int seals = fs_system.fcntl(fd, F_GET_SEALS, 0);

@@ -7,6 +7,8 @@
 #include "control/control_requests.h"
 #include "control/control_thread.h"
 #include "conn/event_slot.h"
+#include "conn/state.h"
+#include "conn/tap.h"
 
 int fs_region_new(const struct fs_peer_process *peer, int window, int chunk, struct fs_region_ref **made, int *memfd) {
     unsigned char id[16];
@@ -66,6 +68,7 @@ int fs_region_attach(struct fs_region_ref *region_ref, struct fs_connection *c, 
         return failed;
     }
     region_ref->window = c->ring.window;
+    if (fs_tap_is_on()) fs_note_tapped(c, 1);
     fs_count(&region_ref->link->connections, 1);
     c->asked_before = 0; /* the token there was an earlier connection's */
     fs_store_relaxed(&c->asked_here, fs_requests_announce(region_ref->memory, region_ref->side));

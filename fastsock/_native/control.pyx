@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, binding=False
-"""What processes ask each other's control threads (core/control/introspection.h), regions, and reserved descriptor numbers."""
+"""What processes ask each other's control threads (core/control/introspection.h), regions, what an observer sees, and reserved descriptor numbers."""
 
 from fastsock._native.core cimport *
 
@@ -72,6 +72,63 @@ def memory_used():
 def drop_parked():
     """Frees all kept regions. Returns true if there were any."""
     return fs_links_clear()
+
+
+# ---- what an observer sees (core/wire/tap_page.h)
+
+TAP_MAGIC, TAP_SIZE = FS_TAP_MAGIC, FS_TAP_SIZE
+TAP_KINDS = (
+    FS_TAP_START, FS_TAP_SENT, FS_TAP_RECEIVED, FS_TAP_FIN_SENT, FS_TAP_FIN_RECEIVED, FS_TAP_CLOSED, FS_TAP_RESET, FS_TAP_LEFT)
+TAP_ANSWERS = FS_TAP_UNANSWERED, FS_TAP_SHOWS, FS_TAP_BUSY, FS_TAP_REFUSED
+
+
+cdef class Tap:
+    cdef:
+        object memory
+        unsigned char[::1] view
+        fs_tap *page
+        uint64_t taken
+
+    def __init__(self, memory, uint32_t snaplen, uint32_t port):
+        self.memory, self.view = memory, memory
+        if self.view.shape[0] != FS_TAP_SIZE:
+            raise ValueError("not as large as a page")
+        self.page = <fs_tap *>&self.view[0]
+        fs_tap_ask(self.page, snaplen, port)
+        fs_tap_look(self.page, fs_now())
+
+    @property
+    def answer(self):
+        return fs_tap_answered(self.page)
+
+    @property
+    def dropped(self):
+        return fs_tap_dropped(self.page)
+
+    def close(self):
+        if self.page is not NULL:
+            fs_tap_look(self.page, 0)
+        self.page, self.view, self.memory = NULL, None, None
+
+    def read(self, int most):
+        cdef fs_tap_record *record
+        cdef uint32_t size, kind, kept
+        fs_tap_look(self.page, fs_now())
+        found = []
+        while len(found) < most:
+            record = fs_tap_next(self.page, self.taken, &size)
+            if record is NULL:
+                break
+            kind = record.kind if size >= sizeof(fs_tap_record) else FS_TAP_PAD
+            if kind != FS_TAP_PAD:
+                kept = record.kept
+                if kept > size - sizeof(fs_tap_record):
+                    kept = 0
+                found.append((
+                    kind, record.when, record.inode, record.position, record.length,
+                    (<const char *>(record + 1))[:kept]))
+            fs_tap_done(self.page, record, size, &self.taken)
+        return found
 
 
 # ---- reserved descriptor numbers

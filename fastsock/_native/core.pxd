@@ -182,6 +182,23 @@ cdef extern from "control/introspection.h" nogil:
     struct fs_link_info:
         uint64_t counted, connections
         uint32_t peer, user, in_use, parked
+    const uint64_t FS_TAP_MAGIC
+    enum: FS_TAP_HEAD, FS_TAP_SIZE, FS_TAP_UNANSWERED, FS_TAP_SHOWS, FS_TAP_BUSY, FS_TAP_REFUSED
+    enum:
+        FS_TAP_PAD, FS_TAP_START, FS_TAP_SENT, FS_TAP_RECEIVED, FS_TAP_FIN_SENT, FS_TAP_FIN_RECEIVED, FS_TAP_CLOSED, FS_TAP_RESET
+        FS_TAP_LEFT
+    struct fs_tap:
+        pass
+    struct fs_tap_record:
+        uint32_t kind, length, kept
+        int64_t when
+        uint64_t inode, position
+    fs_tap_record *fs_tap_next(fs_tap *, uint64_t taken, uint32_t *size)
+    void fs_tap_done(fs_tap *, fs_tap_record *, uint32_t size, uint64_t *taken)
+    void fs_tap_ask(fs_tap *, uint32_t snaplen, uint32_t port)
+    void fs_tap_look(fs_tap *, int64_t now)
+    uint32_t fs_tap_answered(fs_tap *)
+    uint64_t fs_tap_dropped(fs_tap *)
 
 
 cdef extern from "control/link.h" nogil:

@@ -19,19 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
-from fastsock._native.control import (
-    END_SHAPE,
-    FLAGS,
-    LINK_SHAPE,
-    LOOK_MAGIC,
-    LOOK_SHAPE,
-    LOOKS,
-    NO_MORE,
-    PROCESS_SHAPE,
-    SEEN_MAGIC,
-    SEEN_SHAPE,
-    VERSION,
-)
+from fastsock._native import control
 from fastsock._native.libc_front import COUNTERS
 from fastsock.path_events import REASONS
 from fastsock.tools.unix_streams import unix_streams
@@ -40,16 +28,17 @@ __all__ = ["COUNTERS", "VERSION", "Connection", "Link", "Process", "query"]
 
 _socket = stdlib.SocketType  # the kernel's, whatever is patched
 
-QUERY = struct.Struct(LOOK_SHAPE)
-SEEN = struct.Struct(SEEN_SHAPE)
-PROCESS, ROLL, RING, LINKS = LOOKS
-SEEN_PROCESS = struct.Struct(PROCESS_SHAPE)
-SEEN_END = struct.Struct(END_SHAPE)
-SEEN_LINK = struct.Struct(LINK_SHAPE)
-SENDS, RECEIVES, LOOP_DRIVEN, ASLEEP, WAITS, FELL_BACK = FLAGS
+LOOK_MAGIC, SEEN_MAGIC, VERSION = control.LOOK_MAGIC, control.SEEN_MAGIC, control.VERSION
+QUERY = struct.Struct(control.LOOK_SHAPE)
+SEEN = struct.Struct(control.SEEN_SHAPE)
+PROCESS, ROLL, RING, LINKS = control.LOOKS
+SEEN_PROCESS = struct.Struct(control.PROCESS_SHAPE)
+SEEN_END = struct.Struct(control.END_SHAPE)
+SEEN_LINK = struct.Struct(control.LINK_SHAPE)
+SENDS, RECEIVES, LOOP_DRIVEN, ASLEEP, WAITS, FELL_BACK = control.FLAGS
 MARKS = {LOOP_DRIVEN: "loop", ASLEEP: "sleeps", WAITS: "full", FELL_BACK: "left"}
 UNMET = "has met no peer yet"
-"""The reason that is shown for the connections of a process without a connection thread."""
+"""Why connections of a process without a connection thread are on kernel TCP."""
 PATIENCE = 0.5
 """Seconds in which all processes must answer."""
 SO_PASSRIGHTS = 83
@@ -59,15 +48,8 @@ SCM_CREDENTIALS = 2
 NOBODY = (1 << 32) - 1  # a user who is unknown
 
 TCP_STATES = {
-    1: "ESTAB",
-    2: "SYN-SENT",
-    3: "SYN-RECV",
-    4: "FIN-WAIT",
-    5: "FIN-WAIT",
-    7: "CLOSE",
-    8: "CLOSE-WAIT",
-    9: "LAST-ACK",
-}
+    1: "ESTAB", 2: "SYN-SENT", 3: "SYN-RECV", 4: "FIN-WAIT", 5: "FIN-WAIT", 7: "CLOSE", 8: "CLOSE-WAIT", 9: "LAST-ACK",
+}  # fmt: skip
 
 
 @attrs.frozen(kw_only=True)
@@ -149,7 +131,7 @@ class _Answers:
     roll: dict[int, int] = attrs.field(factory=dict)
     ring: dict[int, tuple[int, ...]] = attrs.field(factory=dict)
     links: list[tuple[int, ...]] = attrs.field(factory=list)
-    open: set[int] = attrs.field(factory=lambda: set(LOOKS))
+    open: set[int] = attrs.field(factory=lambda: set(control.LOOKS))
     """Kinds of records that are not complete yet."""
 
 
@@ -188,20 +170,29 @@ def _links(pid: int) -> Iterator[str]:
 def query(pids: set[int] | None = None, patience: float = PATIENCE) -> list[Process]:
     """Returns the fastsock processes of this user (only those in `pids`, if given), sorted by pid. Raises OSError if no
     socket can be created."""
+    return _processes([one for one in _answers(names(pids), patience, LINKS) if pids is None or one.pid in pids])
+
+
+def present(asked: list[bytes], patience: float) -> dict[bytes, int]:
+    """Returns which of these connection threads answer, of this protocol, and their processes."""
+    return {one.name: one.pid for one in _answers(asked, patience, PROCESS) if one.protocol == VERSION}
+
+
+def _answers(asked: list[bytes], patience: float, last: int) -> list[_Answers]:
+    """`last`: the last kind of records to ask for."""
     requester = _socket(stdlib.AF_UNIX, stdlib.SOCK_DGRAM | stdlib.SOCK_CLOEXEC | stdlib.SOCK_NONBLOCK)
     try:
         requester.setsockopt(stdlib.SOL_SOCKET, stdlib.SO_PASSCRED, 1)
         with contextlib.suppress(OSError):
             requester.setsockopt(stdlib.SOL_SOCKET, SO_PASSRIGHTS, 0)
         requester.bind(b"")  # autobind: the kernel chooses an abstract name
-        answers = _query_all(requester, pids, patience)
+        return _query_all(requester, asked, patience, last)
     finally:
         requester.close()
-    return _processes([one for one in answers if pids is None or one.pid in pids])
 
 
-def _query_all(requester: stdlib.SocketType, pids: set[int] | None, patience: float) -> list[_Answers]:
-    asked = {int.from_bytes(os.urandom(8), "little"): _Answers(name) for name in names(pids)}
+def _query_all(requester: stdlib.SocketType, to: list[bytes], patience: float, last: int) -> list[_Answers]:
+    asked = {int.from_bytes(os.urandom(8), "little"): _Answers(name) for name in to}
     until = time.monotonic() + patience
     waiting: dict[int, tuple[int, int]] = {}  # tag -> kind and first entry of the pending query
 
@@ -216,8 +207,8 @@ def _query_all(requester: stdlib.SocketType, pids: set[int] | None, patience: fl
             for tag, (kind, first) in list(waiting.items()):  # its queue was full, or it limits queries per second
                 request(tag, kind, first)
             continue
-        data, control, flags, _ = requester.recvmsg(1 << 16, 256)
-        pid, user = _sender(control)
+        data, came, flags, _ = requester.recvmsg(1 << 16, 256)
+        pid, user = _sender(came)
         if len(data) < SEEN.size or flags & stdlib.MSG_TRUNC or user not in (os.geteuid(), 0):
             continue
         magic, tag, kind, following, count, protocol = SEEN.unpack_from(data)
@@ -231,9 +222,9 @@ def _query_all(requester: stdlib.SocketType, pids: set[int] | None, patience: fl
         if not _take(asked[tag], pid, kind, count, data[SEEN.size :]):
             continue
         first = waiting.pop(tag)[1]
-        if following != NO_MORE and following > first:
+        if following != control.NO_MORE and following > first:
             request(tag, kind, following)
-        elif kind < LINKS:
+        elif kind < last:
             request(tag, kind + 1, 0)
         else:
             asked[tag].open.clear()
@@ -248,8 +239,8 @@ def _send(requester: stdlib.SocketType, name: bytes, query: bytes) -> None:
         pass  # the process has ended, or is busy and will be asked again
 
 
-def _sender(control: list[tuple[int, int, bytes]]) -> tuple[int, int]:
-    for level, kind, data in control:
+def _sender(came: list[tuple[int, int, bytes]]) -> tuple[int, int]:
+    for level, kind, data in came:
         if (level, kind) == (stdlib.SOL_SOCKET, SCM_CREDENTIALS) and len(data) >= 12:
             pid, user, _ = struct.unpack_from("3i", data)
             return pid, user

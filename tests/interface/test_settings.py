@@ -34,6 +34,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "unix_streams": (False, "0"),
     "trust": ("user,root,4294967294", " user, root,4294967294"),
     "rendezvous_dir": ("/tmp/none-such\udcff", " /tmp/none-such\udcff "),
+    "tcpdump": (False, "0"),
     "ports_allowed": (((80, 80), (8000, 8100)), "80,8000-8100"),
     "ports_excluded": (((22, 22),), " 22 "),
     "addresses_allowed": ((ip_network("127.0.0.0/8"), ip_network("::1")), "127.0.0.0/8, ::1"),

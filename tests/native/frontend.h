@@ -246,7 +246,7 @@ __attribute__((no_sanitize("thread"))) static inline void show_end(const struct 
     const struct fs_shared_side *own = fs_own(c);
     fprintf(stderr, "end %d in process %d: fd %d, attached %u, broken %u, lost %u, error %u, shut %u %u,"
             " finished %d, calls %u, violation %s\n", e->side, getpid(), fs_fd(c), fs_load_own32(&c->is.attached),
-            fs_load_own32(&c->is.broken), fs_load_own32(&c->is.lost), fs_load_own32(&c->is.pending_error),
+            fs_load_own32(&c->is.marks), fs_load_own32(&c->is.lost), fs_load_own32(&c->is.pending_error),
             fs_load_own32(&c->is.shut_receiving), fs_load_own32(&c->is.shut_sending), fs_has_ended(c), fs_calls_inside(c),
             c->ring.violation ? c->ring.violation : "none");
     if (!own || !fs_load_own32(&c->is.attached)) return;

@@ -378,7 +378,7 @@ def test_payload_is_copied_by_fs_copy_alone() -> None:
         for found in re.findall(r"\b(memcpy|memmove|fs_copy(?:_from)?)\((.*)\)", path.read_text())
     ]
     lengths = [(name, what, arguments.rpartition(", ")[2]) for name, what, arguments in copies if "fs_copy" not in what]
-    assert len(copies) - len(lengths) == 4
+    assert len(copies) - len(lengths) == 5
     assert lengths
     assert [copy for copy in lengths if not re.fullmatch(r"\d+|sizeof .*|count\)", copy[2])] == []
 

@@ -192,6 +192,7 @@ ELSEWHERE = {
     "docker run --network container:app IMAGE fastsock run client.py": "project/test_recipes.py::test_containers",
     "./dev demo": "project/test_demo.py::test_three_pairs_take_the_ring_and_it_ends_with_what_to_try_next",
     "fastsock bench": "interface/test_tools.py::test_bench_measures_every_work_on_both_paths",
+    "fastsock tcpdump -w - | wireshark -k -i -": "interface/test_tcpdump.py::test_wireshark_reads_it",
     "fastsock run examples/prometheus_exporter.py --port 9400": f"interface/test_metrics.py::{SCRAPES}",
     "curl http://127.0.0.1:9400/metrics": f"interface/test_metrics.py::{SCRAPES}",
 }

@@ -52,11 +52,11 @@ LAYERS = (
     {""},  # the package itself
     {"advice", "exporters", "tools"},
     {"tools.unix_streams"},
-    {"tools.columns", "tools.introspection"},
-    {"run_report", "tools.groups"},
+    {"tools.columns", "tools.introspection", "tools.pcapng"},
+    {"run_report", "tools.groups", "tools.taps"},
     {"_startup"},
     {"tools.checks", "tools.peers"},
-    {"tools.doctor", "tools.export", "tools.ss", "tools.top", "tools.quickbench"},
+    {"tools.doctor", "tools.export", "tools.ss", "tools.top", "tools.quickbench", "tools.tcpdump"},
     {"cli", "_startup.sitecustomize"},
     {"__main__"},
 )
