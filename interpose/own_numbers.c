@@ -6,7 +6,7 @@
  * The kernel gives the lowest free number to whoever makes a descriptor. So the core has such a number for a moment, until it has made a
  * copy in the reserved range or has done with it. A program may put a file on that very number, which it knows to be free (dup2). This
  * waits until the moment is over: else the core would close the program's file, or the kernel would refuse the number (EBUSY). And a program that
- * makes a descriptor gets the lowest number, as it expects, and not the one after the core's: it makes it between two such moments, or the
+ * makes a descriptor gets the lowest number, as it expects, and not the one behind the core's: it makes it between two such moments, or the
  * descriptor gets the lower number afterwards.
  *
  * Responsible for: that a number is the core's or the program's, and never both. Never: what the core makes. */
@@ -48,7 +48,7 @@ static void end_making(void) { ip_add(&making, (uint32_t)-1); }
 static void mark(int fd, struct ip_thing *as) {
     if ((unsigned)fd >= IP_NUMBERS || !ip_is_active() || ip_load_relaxed(&ip_things[fd])) return;
     if (as == &passing) ip_add(&passes, 1);
-    ip_store_relaxed(&ip_things[fd], as); /* (nothing is read after it) */
+    ip_store_relaxed(&ip_things[fd], as); /* (nothing is read behind it) */
     ip_raise_highest(fd);
 }
 
@@ -96,7 +96,7 @@ int ip_make_own(int fd, int what, long argument) {
     return made;
 }
 
-/* (The mark goes first: after the close the number is anybody's.) */
+/* (The mark goes first: behind the close the number is anybody's.) */
 int ip_close_own(int fd) {
     int is_passing = is_marked(fd, &passing);
     if (is_passing) begin_making();

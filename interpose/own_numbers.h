@@ -16,7 +16,7 @@ void ip_forget_own_numbers(void);
 long ip_make_passing(long number, const long a[6]);
 long ip_receive_passing(int fd, struct msghdr *message, int flags);
 
-/* Before and after a call by which the program makes a descriptor: it gets the lowest number, also if the core has had that for a
+/* Before and behind a call by which the program makes a descriptor: it gets the lowest number, also if the core has had that for a
  * moment meanwhile. The first returns what the second needs. The second returns the number that `fd` has from then on, of those from `least` on. */
 uint32_t ip_between_moments(void);
 int ip_lowest(int fd, int least, uint32_t since);

@@ -30,7 +30,7 @@
     LIST(paths_excluded, FS_PATHS, "") \
     NUMBER(memory_cap, "4294967296", 0, INT64_C(1) << 46)
 
-/* Of numbers of users, struct fs_port_range, struct fs_network, or struct fs_path_pattern; or the characters of a path, with a zero after them. */
+/* Of numbers of users, struct fs_port_range, struct fs_network, or struct fs_path_pattern; or the characters of a path, with a zero behind them. */
 struct fs_list {
     void *items;
     int count;

@@ -64,7 +64,7 @@ static uint32_t class_of(int level, int option) {
     }
 }
 
-/* The program sets an option now. With the lock: who opens the connection after this asks the kernel, and who opens it before this is seen. */
+/* The program sets an option now. With the lock: who opens the connection behind this asks the kernel, and who opens it before this is seen. */
 static void note_option(struct ip_socket *s, int level, int option) {
     uint32_t class = class_of(level, option), unset = ip_load_relaxed(&s->unset);
     if (!(unset & class)) return;
@@ -119,7 +119,7 @@ int ioctl(int fd, fs_ioctl_request what, ...) {
     struct ip_socket *served = s && asks && ip_is(&s->thing, IP_CONNECTION) ? ip_begin(fd, &call) : NULL;
     if (served) {
         int64_t unread = fs_unread(ip_conn(served), what == SIOCOUTQ ? FS_SEND : FS_RECEIVE);
-        int done = what == SIOCATMARK ? unread > 0 : unread >= 0; /* (an urgent byte comes after all that is in the ring) */
+        int done = what == SIOCATMARK ? unread > 0 : unread >= 0; /* (an urgent byte comes behind all that is in the ring) */
         if (done) *(int *)argument = what == SIOCATMARK ? 0 : (int)unread;
         ip_end(served, &call);
         if (done) return 0;

@@ -14,6 +14,7 @@
 #include "conn/send.h"
 #include "conn/wake.h"
 #include "conn/state.h"
+#include "conn/side_lock.h"
 #include "conn/request.h"
 
 enum { BURST = 2,   /* datagrams at once that may have filled the queue (net.unix.max_dgram_qlen): a request may have found no room */

@@ -1,5 +1,5 @@
-/* The seeker's part of a rendezvous with a process in another network namespace, from the unix connection to the hello, and the answer. Needs
- * the host lock. Nothing here blocks. */
+/* The seeker's part of a rendezvous with a process in another network namespace, from the unix connection to the hello, and the answer.
+ * Needs the host lock. Nothing here blocks. */
 #pragma once
 
 #include "control/address_proof.h"
@@ -15,8 +15,8 @@ enum fs_meeting { FS_MEETING_FAILED = -1, FS_MEETING_GOES_ON = 0, FS_MEETING_REA
 
 void fs_meeting_init(struct fs_far_meeting *meeting);
 
-/* Somebody listens at the name, and `control` is connected: begins the proof, unless that process has proven the address before. Returns 1 if a
- * hello may be sent, 0 if not yet, or -errno. */
+/* Somebody listens at the name, and `control` is connected: begins the proof, unless that process has proven the address before. Returns 1
+ * if a hello may be sent, 0 if not yet, or -errno. */
 int fs_meeting_begin(struct fs_far_meeting *meeting, int control, const struct fs_stream_identity *ends);
 
 /* Goes on with the proof. */

@@ -20,8 +20,8 @@ enum { FS_TOO_MANY_LISTINGS = -100002 }; /* of fs_listing_publish: try again lat
  * the connection's, if the caller has them (fs_stream_kind.identify), or NULL: of a TCP connection. `listing_state`: receives a pointer to
  * the listing's state, as a hint; NULL: not needed. Returns 0, -ENOTCONN, -EADDRINUSE if the name is taken, FS_TOO_MANY_LISTINGS, or as
  * fs_reserve_fd. */
-int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_stream_identity *ends, fs_atomic_ptr(fs_word32) *listing_state,
-                       uint64_t *handle);
+int fs_listing_publish(const char *name, size_t length, int fd, const struct fs_stream_identity *ends,
+                       fs_atomic_ptr(fs_word32) *listing_state, uint64_t *handle);
 
 /* Returns the state of a published name. Unless it is FS_LISTING_WAITING, the name is published no longer and the hint is gone.
  * FS_LISTING_EXPIRED or FS_LISTING_OTHER_USER: unclaimed. */

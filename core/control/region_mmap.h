@@ -10,7 +10,7 @@
 #define MADV_REMOVE 9
 #endif
 
-/* Returns the size of a descriptor's file, -1 if there is none. */
+/* Returns the size of the file behind a descriptor, -1 if there is none. */
 static inline int64_t fs_file_size(int fd) {
     struct stat st;
     return fs_system.fstat(fd, &st) == 0 ? (int64_t)st.st_size : -1;

@@ -2,8 +2,9 @@
  * namespace has its published name there, and all members of groups have theirs, as path sockets with hashed names; all other names stay
  * abstract.
  *
- * Whoever may write to the folder can take or replace a name. So a name leads to somebody who is judged (trust.h) and who has to prove what it
- * is (address_proof.h; a group has no more to prove), and nothing else lies there. The socket of a process that was killed stays, and the others sweep it. */
+ * Whoever may write to the folder can take or replace a name. So a name leads to somebody who is judged (trust.h) and who has to prove what
+ * it is (address_proof.h; a group has no more to prove), and nothing else lies there. The socket of a process that was killed stays behind,
+ * and the others sweep it. */
 #pragma once
 
 #include <stddef.h>
@@ -15,8 +16,8 @@
 #define FS_DIR_GROUP "grp-"
 enum { FS_NAME_MAX = 107 }; /* bytes of a published name: the room in the address of a unix socket (unix(7)) */
 
-/* Sets the folder; NULL or "": none. Looks if sockets can be made there, and if nobody may write there who is not to be trusted. Returns NULL,
- * or why it is not used. With the host lock, or before there are threads. */
+/* Sets the folder; NULL or "": none. Looks if sockets can be made there, and if nobody may write there who is not to be trusted. Returns
+ * NULL, or why it is not used. With the host lock, or before there are threads. */
 const char *fs_set_rendezvous_dir(const char *path);
 
 /* The folder, NULL if there is none. For any thread. */

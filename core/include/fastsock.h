@@ -390,10 +390,10 @@ int64_t fs_end_partial(struct fs_connection *c, int64_t done, int64_t why);
 /* ---- options ------------------------------------------------------------------------------------------------------- */
 
 /* Returns SO_RCVTIMEO (FS_RECEIVE) or SO_SNDTIMEO (FS_SEND) in nanoseconds, -1: not set; or true if O_NONBLOCK is set (FS_MODE). The first call
- * that needs the value asks the kernel, and the first one after a change by whichever process has the connection. [inside] */
+ * that needs the value asks the kernel, and the first one behind a change by whichever process has the connection. [inside] */
 int64_t fs_wait_setting(struct fs_connection *c, int what);
 
-/* Called before the program sets an option at the kernel (`done` 0), or a flag of the number (level FS_FLAGS_LEVEL), and after that (1): it
+/* Called before the program sets an option at the kernel (`done` 0), or a flag of the number (level FS_FLAGS_LEVEL), and behind that (1): it
  * counts on the ring as well. Returns 0, or -errno with the kernel's value set. Takes both locks for a buffer's size.
  * Errors: EINTR (a lock's holder is stopped). [inside] */
 int fs_option_set(struct fs_connection *c, int level, int option, int done);
