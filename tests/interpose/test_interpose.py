@@ -169,7 +169,7 @@ def test_a_connection_that_stays_in_the_kernel_does_the_same(
     variables = {"CONFORMANCE_ROUNDS": "60", **STAYS[why], **STREAMS[streams]}
     got, stats = under_library([program, case], tmp_path / "stats.json", **variables)
     assert got == ended([program, case], **STREAMS[streams]).stdout
-    assert stats["connections_ring"] == 0 or case == "shared_instances"  # (there a fork shares pairs of the case's own)
+    assert stats["connections_ring"] == 0
     assert why == "undecided" or path_events.Reason.EXCLUDED in stats["fallback_reasons"]
 
 
