@@ -94,6 +94,29 @@ def _wrap_create_connection(original: Any) -> Any:
     return connecting(original, create_secured)
 
 
+def _wrap_create_unix_connection(original: Any) -> Any:
+    async def create_unix_connection(
+        self: Any,
+        protocol_factory: Any,
+        path: Any = None,
+        *,
+        ssl: Any = None,
+        server_hostname: Any = None,
+        **options: Any,
+    ) -> tuple[Any, Any]:
+        security = {"ssl": ssl, "server_hostname": server_hostname}
+        if not path_events.serves_unix() or (ssl and server_hostname is None):
+            return await original(self, protocol_factory, path, **security, **options)  # type: ignore[no-any-return]
+        sock = options.get("sock")
+        if not ssl:
+            factory = ConnectionFactory(self, protocol_factory, sock)
+            return await made_above(original(self, factory, path, **security, **options), factory)
+        above = _Tls(self, ssl, False, server_hostname, _timeouts_from(options))
+        return await above.connect(protocol_factory, sock, lambda factory: original(self, factory, path, **options))
+
+    return create_unix_connection
+
+
 def _timeouts_from(options: dict[str, Any]) -> dict[str, Any]:
     return {name: options.pop(name, None) for name in ("ssl_handshake_timeout", "ssl_shutdown_timeout")}
 
@@ -119,16 +142,28 @@ def _wrap_create_server(original: Any) -> Any:
     ) -> Any:
         if not path_events.serves() or (ssl is not None and not isinstance(ssl, tls.SSLContext)):
             return await original(self, protocol_factory, host, port, ssl=ssl, **options)
-        factory = protocol_factory
-        if ssl is not None:
-            security = _Tls(self, ssl, True, None, _timeouts_from(options))
-
-            def factory() -> Any:
-                return security.protocol(protocol_factory())
-
-        return await original(self, RelayFactory(self, factory), host, port, **options)
+        return await original(self, _relays(self, protocol_factory, ssl, options), host, port, **options)
 
     return create_server
+
+
+def _wrap_create_unix_server(original: Any) -> Any:
+    async def create_unix_server(
+        self: Any, protocol_factory: Any, path: Any = None, *, ssl: Any = None, **options: Any
+    ) -> Any:
+        if not path_events.serves_unix() or (ssl is not None and not isinstance(ssl, tls.SSLContext)):
+            return await original(self, protocol_factory, path, ssl=ssl, **options)
+        return await original(self, _relays(self, protocol_factory, ssl, options), path, **options)
+
+    return create_unix_server
+
+
+def _relays(loop: Any, protocol_factory: Any, context: Any, options: dict[str, Any]) -> RelayFactory:
+    """Returns the factory of a server. With a context takes the timeouts of TLS out of the options."""
+    if context is None:
+        return RelayFactory(loop, protocol_factory)
+    security = _Tls(loop, context, True, None, _timeouts_from(options))
+    return RelayFactory(loop, lambda: security.protocol(protocol_factory()))
 
 
 def _wrap_start_tls(original: Any) -> Any:
@@ -177,5 +212,7 @@ def wrappers() -> dict[str, Callable[[Any], Any]]:
         "create_connection": _wrap_create_connection,
         "connect_accepted_socket": _wrap_connect_accepted_socket,
         "create_server": _wrap_create_server,
+        "create_unix_connection": _wrap_create_unix_connection,
+        "create_unix_server": _wrap_create_unix_server,
         "start_tls": _wrap_start_tls,
     }

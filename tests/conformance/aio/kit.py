@@ -13,13 +13,14 @@ import gc
 import importlib
 import socket
 import ssl
+import tempfile
 import time
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 import uvloop
-from harness.pairs import SECONDS, KernelSocket
+from harness.pairs import ON_UNIX_STREAMS, SECONDS, KernelSocket
 
 import fastsock
 from fastsock._native import libc_front
@@ -221,8 +222,7 @@ class World:
             accepted.set_result(protocol)
             return protocol
 
-        server = await self.server(made, **options)
-        _, protocol = await self.loop.create_connection(near, HOST, self.port(server))
+        server, protocol = await (self._meet_by_path if ON_UNIX_STREAMS else self._meet_by_port)(near, made, **options)
         self._closers.append(lambda: protocol.lost or protocol.transport.abort())
         other = await accepted
         await self.until(lambda: other.transport is not None)
@@ -231,6 +231,17 @@ class World:
         if self.path == "ring" and settle:
             await self.move(protocol, other)
         return protocol, other
+
+    async def _meet_by_port(self, near: Callable[[], Any], far: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
+        """The server, and the protocol that has connected."""
+        server = await self.server(far, **options)
+        return server, (await self.loop.create_connection(near, HOST, self.port(server)))[1]
+
+    async def _meet_by_path(self, near: Callable[[], Any], far: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            server = await self.loop.create_unix_server(far, f"{folder}/socket", **options)
+            self._closers.append(server.close)
+            return server, (await self.loop.create_unix_connection(near, f"{folder}/socket"))[1]
 
     async def move(self, near: Any, far: Any) -> None:
         """Drives bytes both ways until both are on the ring, and makes them forget it."""

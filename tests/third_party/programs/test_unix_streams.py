@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.processes import FASTSOCK, PLAIN, ROOT, WAYS, Server, ended
+from harness.processes import FASTSOCK, PLAIN, ROOT, WAYS, Server, command, ended
 
 from .native import client, needs, under
 
@@ -92,3 +92,32 @@ def test_asyncio(loop: str, tmp_path: Path) -> None:
         said[way] = done.stdout
         assert f"paths {['ring' if way == FASTSOCK else 'plain'] * 2}" in done.stderr
     assert said[FASTSOCK] == said[PLAIN]
+
+
+@pytest.mark.parametrize("library", ["aiohttp", "httpx"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_uvicorn(loop: str, library: str, tmp_path: Path) -> None:
+    for name in ("uvicorn", library, *([loop] if loop == "uvloop" else [])):
+        pytest.importorskip(name)
+    said = []
+    for server_way, client_way in WAYS:
+        path = tmp_path / "socket"
+        words = (
+            "-m",
+            "uvicorn",
+            "--uds",
+            path,
+            "--loop",
+            loop,
+            "--no-access-log",
+            "--app-dir",
+            SCRIPTS,
+            "unix_web:app",
+        )
+        with Server(command(server_way, *words)) as server:
+            server.said("running on unix socket")
+            done = ended(command(client_way, SCRIPTS / "unix_web.py", library, path))
+        said.append(done.stdout)
+        both = server_way == client_way == FASTSOCK
+        assert f"path {'ring' if both else 'plain' if client_way == PLAIN else 'tcp'}" in done.stderr
+    assert said == said[:1] * len(WAYS)
