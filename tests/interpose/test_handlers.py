@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
-from harness.processes import ROOT, ended
+from harness.processes import ROOT, MadeOnce, ended
 
 from interpose.test_interpose import COMPILER, under_library
 
@@ -15,12 +13,10 @@ SOURCE = ROOT / "tests" / "interpose" / "handlers" / "handlers.c"
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program(made_once: MadeOnce) -> Path:
     """Its functions are bound when it starts: the loader's binding takes 3 KiB of the stack."""
-    built = tmp_path_factory.mktemp("handlers") / "handlers"
-    words = [COMPILER, "-O1", "-Wall", "-Wl,-z,now", str(SOURCE), "-pthread", "-o", str(built)]
-    subprocess.run(words, check=True, timeout=110, env=os.environ)
-    return built
+    flags = ["-O1", "-Wall", "-Wl,-z,now", "-pthread"]
+    return made_once("handlers", lambda into: ended([COMPILER, *flags, SOURCE, "-o", into / "handlers"])) / "handlers"
 
 
 @pytest.mark.parametrize("operations", ["0", "10", "500"])

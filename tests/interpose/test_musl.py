@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from harness.processes import ROOT, ended
+from harness.processes import ROOT, MadeOnce, ended
 
 from fastsock import launch
 from fastsock.tools import export
@@ -24,15 +23,15 @@ pytestmark = pytest.mark.skipif(not WITH_MUSL, reason="no musl-gcc here when fas
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("musl")
-    own = ["-O1", "-D_GNU_SOURCE", "-include", FOLDER / "glibc_only.h", FOLDER / "glibc_only.c"]
-    words = [*COMPILER, *own, *SOURCES, "-pthread", "-ldl", "-o", folder / "conformance"]
-    subprocess.run(words, check=True, timeout=110)
-    for plugin in ("plugin.so", "deep.so"):
-        source = ROOT / "tests/interpose/relocated/ways_plugin.c"
-        subprocess.run([*COMPILER, "-shared", "-fPIC", source, "-o", folder / plugin], check=True, timeout=60)
-    return folder / "conformance"
+def program(made_once: MadeOnce) -> Path:
+    def make(folder: Path) -> None:
+        own = ["-O1", "-D_GNU_SOURCE", "-include", FOLDER / "glibc_only.h", FOLDER / "glibc_only.c"]
+        ended([*COMPILER, *own, *SOURCES, "-pthread", "-ldl", "-o", folder / "conformance"])
+        for plugin in ("plugin.so", "deep.so"):
+            source = ROOT / "tests/interpose/relocated/ways_plugin.c"
+            ended([*COMPILER, "-shared", "-fPIC", source, "-o", folder / plugin])
+
+    return made_once("musl", make) / "conformance"
 
 
 UNFIT = {
