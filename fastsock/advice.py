@@ -1,4 +1,4 @@
-"""For each reason why a connection is on kernel TCP: the end that refused, and what the user can do about it."""
+"""For each reason why a connection is in the kernel: the end that refused, and what the user can do about it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Peer:
     fastsock: bool
     """True if the process has loaded fastsock."""
     reason: str = ""
-    """Why the other end is on kernel TCP; empty if unknown."""
+    """Why the other end is in the kernel; empty if unknown."""
     elsewhere: bool = False
     """True if it is in another network namespace of this host."""
 

@@ -155,8 +155,8 @@ def _parser() -> Parser:
         "start a program with its sockets on fastsock",
         """\
 Starts a program: connections to other programs under fastsock on this host move to shared memory, all others stay on
-kernel TCP. A Python program gets the same arguments as from `python`. Any other program is looked up as by a shell.
-Python processes that a Python program starts use fastsock too, and all that any other program starts.
+the kernel's sockets. A Python program gets the same arguments as from `python`. Any other one is looked up as by a
+shell. Python processes that a Python program starts use fastsock too, and all that any other program starts.
 
   SCRIPT         a script, or a directory or zip file with a __main__.py; - reads from standard input
   -m MODULE      a module, or a package with a __main__.py
@@ -178,7 +178,7 @@ Python processes that a Python program starts use fastsock too, and all that any
     )
     for option, variable in _options_of_settings().items():
         made.add_argument(option, dest=variable, help=argparse.SUPPRESS)
-    made.epilog = f"{SEE} As options: --poll-us 0. --enabled 0 runs the program on kernel TCP."
+    made.epilog = f"{SEE} As options: --poll-us 0. --enabled 0 runs the program on the kernel's sockets."
 
     made = command(
         "doctor",

@@ -94,7 +94,7 @@ class Settings:
 
     _patience_ms: int
     """For tests. Time in milliseconds to look for the peer's name, and then to wait for its answer, before the
-    connection stays on kernel TCP."""
+    connection stays in the kernel."""
 
     window: int
     """Number of descriptors, and so of credits, in each direction of a connection (w in SOVIA, section 3.2)."""
@@ -152,7 +152,7 @@ class Settings:
     """A stream socket of AF_UNIX with one of these paths, folders or abstract names stays in the kernel."""
 
     memory_cap: int
-    """Limit in bytes on the shared memory in use by connections of this process. A connection stays on kernel TCP if
+    """Limit in bytes on the shared memory in use by connections of this process. A connection stays in the kernel if
     its region would exceed the limit (2 MiB with the other defaults; the overflow buffer does not count). An idle
     connection uses two pages. Connections that have moved are not limited."""
 

@@ -22,7 +22,7 @@ __all__ = ["Reason", "install", "path_from", "serves"]
 
 
 Reason = SimpleNamespace(**libc_front.REASONS)
-"""Texts of the reasons why a connection is on kernel TCP, such as `Reason.FEW`. They are listed in
+"""Texts of the reasons why a connection is in the kernel, such as `Reason.FEW`. They are listed in
 core/include/fastsock_reasons.h."""
 DISABLED = "disabled by settings"
 FOREIGN = "not a fastsock socket"

@@ -20,7 +20,7 @@ class Path:
     path: str
     """Where the bytes go: "ring" (shared memory) or "tcp" (the kernel's TCP)."""
     reason: str
-    """Why the connection is on kernel TCP; for "ring", the directions that have moved."""
+    """Why the connection is in the kernel; for "ring", the directions that have moved."""
 
 
 @attrs.frozen
@@ -65,9 +65,9 @@ class Stats:
     connections_ring: int
     """Connections, both connected and accepted, that are or were in shared memory."""
     connections_tcp: int
-    """Connections that are on kernel TCP, or were to their end."""
+    """Connections that are in the kernel, or were to their end."""
     fallback_reasons: Mapping[str, int]
-    """Number of connections on kernel TCP for each reason. The sum is connections_tcp."""
+    """Number of connections in the kernel for each reason. The sum is connections_tcp."""
     bytes_sent: int
     """Payload bytes sent on the ring."""
     bytes_received: int
@@ -100,8 +100,8 @@ class Stats:
 
     def metrics(self) -> tuple[Metric, ...]:
         """Returns the statistics as OpenTelemetry metrics. All are counters except `fastsock.connections`, which can
-        decrease: a connection counts as on kernel TCP until it moves."""
-        said = "Connections by path, and the reason for those on kernel TCP"
+        decrease: a connection counts as in the kernel until it moves."""
+        said = "Connections by path, and the reason for those in the kernel"
         on_tcp = (({"fastsock.path": "tcp", "fastsock.reason": why}, n) for why, n in self.fallback_reasons.items())
         paths = (({"fastsock.path": "ring"}, self.connections_ring), *on_tcp)
         counters = (

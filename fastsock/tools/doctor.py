@@ -80,7 +80,7 @@ class Watched:
     moved: list[dict[str, Any]]
     """Connection ends that moved to the ring: pid, local, peer."""
     stayed: dict[str, int]
-    """Reason -> number of connection ends that stayed on kernel TCP."""
+    """Reason -> number of connection ends that stayed in the kernel."""
     examples: dict[str, list[dict[str, Any]]]
     """Reason -> some of these ends, if their addresses are known: pid, local, peer, program (at the other end),
     advice."""

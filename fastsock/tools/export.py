@@ -33,7 +33,7 @@ or by the launcher, which takes the right library and says in one line if a prog
 
     /fastsock/fastsock-run [--stats FILE] [--SETTING VALUE] ... PROGRAM [ARGUMENT ...]
 
-Settings are variables, such as FASTSOCK_POLL_US=0. FASTSOCK_ENABLED=0 leaves everything on kernel TCP. Nothing here
+Settings are variables, such as FASTSOCK_POLL_US=0. FASTSOCK_ENABLED=0 leaves everything in the kernel. Nothing here
 needs Python, writes a file, or knows where it is. Here are: {files}.
 """
 

@@ -64,7 +64,7 @@ class Connection:
     path: str
     """"ring" if at least one direction has moved, else "tcp"."""
     reason: str
-    """Why the connection is on kernel TCP; for "ring", the directions that have moved."""
+    """Why the connection is in the kernel; for "ring", the directions that have moved."""
     peer_pid: int | None
     """The process at the other end, if it answered too."""
     receive_queue: int

@@ -18,7 +18,7 @@ __all__ = ["COLUMNS", "show", "table"]
 
 COLUMNS = (
     Column("STATE", "the kernel's state of the connection, as in ss(8)", right=False),
-    Column("PATH", "ring: at least one direction is in shared memory; tcp: both are on kernel TCP", right=False),
+    Column("PATH", "ring: at least one direction is in shared memory; tcp: both are in the kernel", right=False),
     Column(
         "REASON",
         "ring: the directions that have moved; tcp: why it did not move (docs/reasons.md)",
@@ -39,7 +39,7 @@ COLUMNS = (
     Column(
         "MARKS",
         "loop: an event loop handles the connection; sleeps: the program waits for bytes; full: it waits for room; "
-        "left: the connection goes back to kernel TCP",
+        "left: the connection goes back to the kernel",
         right=False,
         goes=9,
     ),

@@ -31,7 +31,7 @@ PROCESSES = (
     Column("cpu", "its CPU time: 100 % is one CPU"),
     Column("polling", "the part of it that blocking calls spent polling memory (a lower bound)"),
     Column("ring", "its connection ends in shared memory"),
-    Column("tcp", "its connection ends on kernel TCP"),
+    Column("tcp", "its connection ends in the kernel"),
     *RATES,
     Column("command", "its command line", right=False, shortens=True),
 )
