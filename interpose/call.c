@@ -36,13 +36,15 @@ void ip_open(struct ip_socket *s) {
     ip_settle(s);
 }
 
-void ip_open_number(int fd) {
+static void open_number(int fd, int may_wait) {
     struct ip_socket *s = ip_socket_at(fd);
     if (!s || !ip_is(&s->thing, IP_EARLY) || !ip_is_own_process()) return;
     ip_lock();
-    if (ip_socket_at(fd) == s) ip_open(s);
+    if (ip_socket_at(fd) == s && !(may_wait && fs_early_waits(ip_conn(s), !s->is_unix))) ip_open(s);
     ip_unlock();
 }
+
+void ip_open_number(int fd) { open_number(fd, 0); }
 
 /* ---- steps ---------------------------------------------------------------------------------------------------------- */
 
@@ -113,7 +115,7 @@ struct ip_socket *ip_begin_early(int fd, struct ip_thing *thing, struct fs_call 
     }
     ip_add(&s->inside, -1u);
     if (is_early && !ip_is_own_process()) return NULL;
-    if (is_early) ip_open_number(fd);
+    if (is_early) open_number(fd, 1);
     return ip_begin(fd, call);
 }
 

@@ -37,10 +37,12 @@ static void begin_at_once(struct ip_socket *s) {
     ip_end(s, &call);
 }
 
-void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service) {
+int ip_loops_drive;
+
+int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service) {
     if (s->opened || ip_is(&s->thing, IP_EARLY)) {
         if (!under_way) fs_path_connected(ip_conn(s));
-        return;
+        return 0;
     }
     ip_store_relaxed(&s->under_way, (uint32_t)under_way);
     fs_early_begin(ip_conn(s), fd);
@@ -52,7 +54,13 @@ void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_
         ip_open(s);
         if (ip_settings.meeting_ns && !under_way) begin_at_once(s);
         ip_settle(s);
+    } else if (!under_way && !ip_loops_drive && !(~ip_load_relaxed(&s->unset) & (FS_KNOWN_TCP | FS_OPTION_OTHER)) &&
+               fs_meets_at_once(ip_conn(s))) {
+        /* (With an option set it may not be connected yet: TCP_FASTOPEN_CONNECT.) */
+        ip_open(s);
+        return s->opened;
     }
+    return 0;
 }
 
 /* ---- want of descriptors -------------------------------------------------------------------------------------------- */

@@ -213,8 +213,8 @@ int ip_tells_left(struct ip_socket *s);
 
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 
-/* The socket is connected, or is about to be (`under_way`). With the lock. */
-void ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service);
+/* The socket is connected, or is about to be (`under_way`). Returns true if it is to take a step at once. With the lock. */
+int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service);
 
 /* An early connection is one from now on; another socket stays what it is. With the lock. */
 void ip_open(struct ip_socket *s);
@@ -248,6 +248,8 @@ void ip_step_on(struct ip_socket *s); /* the same, for who does not look at the 
 static inline void ip_operate(struct ip_socket *s) {
     if (ip_unlikely(fs_operate(ip_conn(s)))) ip_step_on(s);
 }
+
+extern int ip_loops_drive; /* event loops have taken connections over: they do so before a connection moves. With the lock */
 
 void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its path. With the lock */
 void ip_forget_number(int fd);       /* the program closes it, or is about to have it mean something else */

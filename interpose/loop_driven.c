@@ -11,6 +11,7 @@
 struct fs_connection *fs_libc_drive(int fd) {
     struct fs_connection *driven = NULL;
     ip_lock();
+    ip_loops_drive = 1;
     struct ip_socket *s = ip_socket_at(fd);
     if (!s && ip_load_relaxed(&ip_activity) == IP_CLAIMING) s = ip_adopt_connected(fd);
     if (s) ip_open(s);

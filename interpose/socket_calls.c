@@ -22,16 +22,16 @@ static int is_served(int family, int type, int protocol) {
     return (family == AF_INET || family == AF_INET6) && (!protocol || protocol == IPPROTO_TCP);
 }
 
-/* The number is that of such a socket, of which nobody has set the options `unset` (enum fs_options). Its record, or NULL. With the
- * lock. */
+/* The number is that of such a socket, of which nobody has set the options `unset`, or that is known (enum fs_options). Its record, or
+ * NULL. With the lock. */
 static struct ip_socket *adopt(int fd, int family, int nonblocking, uint32_t unset) {
     if ((unsigned)fd >= IP_NUMBERS) return NULL;
     ip_new_number(fd);
     struct ip_socket *s = ip_new_socket();
     if (!s) return NULL;
     ip_store_relaxed(&s->nonblocking, (uint32_t)nonblocking);
-    ip_store_relaxed(&s->unset, unset);
     s->is_unix = family == AF_UNIX;
+    ip_store_relaxed(&s->unset, s->is_unix ? unset & FS_OPTIONS : unset | FS_KNOWN_TCP);
     ip_set_number(fd, &s->thing);
     return s;
 }
@@ -43,7 +43,7 @@ int socket(int family, int type, int protocol) {
     fd = ip_new_number(ip_lowest(fd, 0, since));
     if (fd < 0 || !ip_is_taking() || !is_served(family, type, protocol) || !ip_is_own_process()) return fd;
     ip_lock();
-    adopt(fd, family, (type & SOCK_NONBLOCK) != 0, FS_OPTIONS);
+    adopt(fd, family, (type & SOCK_NONBLOCK) != 0, FS_OPTIONS | FS_KNOWN_FRESH);
     ip_unlock();
     return fd;
 }
@@ -86,7 +86,7 @@ void fs_libc_claim(int fd, int made) {
     int error = errno;
     if (ip_load_relaxed(&ip_activity) == IP_CLAIMING && (made || !ip_thing_at(fd)) && ip_is_own_process() && may_be_claimed(fd)) {
         ip_lock();
-        adopt(fd, served_family(fd), (real.fcntl(fd, F_GETFL, NULL) & O_NONBLOCK) != 0, made ? FS_OPTIONS : 0);
+        adopt(fd, served_family(fd), (real.fcntl(fd, F_GETFL, NULL) & O_NONBLOCK) != 0, made ? FS_OPTIONS | FS_KNOWN_FRESH : 0);
         ip_unlock();
     }
     errno = error;
@@ -107,6 +107,16 @@ static int port_of(const struct sockaddr *address, size_t size) {
     return address->sa_family == AF_INET6 ? ntohs(((const struct sockaddr_in6 *)(const void *)address)->sin6_port) : 0;
 }
 
+/* Ends the lock. `meets`: the connection takes its first step before it has served anything. */
+static void unlock_and_meet(struct ip_socket *s, int meets) {
+    struct fs_call call;
+    int inside = meets && ip_hold(s, &call);
+    ip_unlock();
+    if (!inside) return;
+    ip_step_on(s);
+    ip_end(s, &call);
+}
+
 int connect(int fd, const struct sockaddr *to, socklen_t size) {
     struct ip_socket *s = ip_socket_at(fd);
     if (!s) return real.connect(fd, to, size);
@@ -115,8 +125,8 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
     if ((!failed || error == EINPROGRESS || error == EINTR) && to && to->sa_family != AF_UNSPEC &&
         (to->sa_family == AF_UNIX) == s->is_unix && ip_is_own_process()) {
         ip_lock();
-        if (ip_socket_at(fd) == s) ip_connected(s, fd, failed != 0, ip_sessions_with(port_of(to, size)));
-        ip_unlock();
+        int meets = ip_socket_at(fd) == s && ip_connected(s, fd, failed != 0, ip_sessions_with(port_of(to, size)));
+        unlock_and_meet(s, meets);
     }
     errno = error;
     return failed;
@@ -137,9 +147,10 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     }
     ip_lock();
     if (ip_unlikely(!listener) && !ip_thing_at(fd)) adopt(fd, family, 0, 0); /* it came from another program, or was passed on */
-    struct ip_socket *s = adopt(made, family, (flags & SOCK_NONBLOCK) != 0, listener ? ip_load_relaxed(&listener->unset) : 0);
-    if (s) ip_connected(s, made, 0, ip_sessions_of_listener(fd));
-    ip_unlock();
+    uint32_t unset = listener ? ip_load_relaxed(&listener->unset) : 0;
+    struct ip_socket *s = adopt(made, family, (flags & SOCK_NONBLOCK) != 0, unset | FS_KNOWN_FRESH);
+    int meets = s && ip_connected(s, made, 0, ip_sessions_of_listener(fd));
+    unlock_and_meet(s, meets);
     errno = error;
     return made;
 }

@@ -5,11 +5,15 @@
  * state that it has read for the next generation. The seeker withdraws by the same swap. So one of the two has the region; and what the
  * publisher has read was posted with the state that it has swapped.
  *
+ * The seeker posts when it has finished with the region itself. The publisher looks at what it has finished with too. So the one that takes
+ * the cell knows that nobody uses the region: it makes it ready, and then tells the seeker.
+ *
  * A seeker posts for one connection after another. It may be killed between any two steps. Then its port may be another socket's, a
  * stranger's, whose connection the publisher accepts. The publisher looks for the connections that it has accepted, one after the other.
  *
  * Checked: who takes a region has accepted the connection that it was posted for, of the very socket; nobody has a region that another
- * has; a region that is taken has been recycled, and its seeker learns of it; no region is lost while the seeker lives.
+ * has; a region is ready before its seeker learns that it was taken, and the seeker learns of no taking but that; no region is lost while
+ * the seeker lives.
  *
  * DEATH: the seeker may be killed.
  *
@@ -17,7 +21,9 @@
  *   NO_PROOF      the publisher believes the ends alone, and does not ask for the socket
  *   LOOK_ONLY     it takes the cell by a store, not by a swap
  *   NO_GENERATION each post has the same state
- *   PROOF_ONLY    the publisher asks before it reads the cell */
+ *   PROOF_ONLY    the publisher asks before it reads the cell
+ *   TOLD_FIRST    it tells the seeker before the region is ready
+ *   STALE_TOLD    the seeker posts with the word still there by which it learnt of the last taking */
 #define ROUNDS 3 /* connections of the seeker */
 #define PORTS 2
 
@@ -32,7 +38,7 @@ byte at_port[PORTS];      /* the living socket with a port; NOBODY */
 byte sockets = 1;         /* made so far: no number comes twice */
 bool alive = true, over;
 
-byte has_region;          /* 0: the seeker, 1: the publisher (parked or in use), by right */
+bool has_region;          /* the connection of the publisher has it; the seeker has it too, from when it is told until it has finished */
 bool in_use;              /* the publisher uses it for a connection */
 byte used_for;            /* the socket of that connection's other end */
 bool told;                /* WAKEUP */
@@ -62,8 +68,9 @@ proctype seeker() {
             accepted ! here, mine
         }
         may_die;
-        assert(has_region == 0 && !in_use);
-        recycled = true;
+#ifndef STALE_TOLD
+        told = false;
+#endif
         may_die;
         port = here;
         may_die;
@@ -72,7 +79,7 @@ proctype seeker() {
         state = state | 1;
         may_die;
         if /* it waits for the publisher, or withdraws: it closes, or goes by a name */
-        :: told -> skip
+        :: told -> assert(!posted_of(state) && recycled)
         :: skip
         fi;
         may_die;
@@ -84,14 +91,14 @@ proctype seeker() {
 #else
             state = state + 1;
 #endif
-            has_region = 0; recycled = false }
-        :: else -> /* taken: WAKEUP comes, and the connection ends some time later */
+            skip }
+        :: else -> /* taken: WAKEUP comes, and the connection ends some time later. (The publisher may still use the region then.) */
             do
-            :: told -> break
+            :: told -> assert(recycled); break
             :: over -> break
             od;
             may_die;
-            atomic { (!in_use || over); told = false; recycled = false; has_region = 0 }
+            atomic { has_region = false; recycled = false }
         fi;
         atomic { at_port[here] = NOBODY }
     :: else -> break
@@ -144,20 +151,25 @@ proctype publisher() {
             :: atomic { state == before ->
 #endif
                     assert(!in_use);
-                    assert(recycled);
-                    assert(has_region == 0);
+                    assert(!has_region); /* nor does the seeker */
 #ifdef NO_GENERATION
                     state = 0;
 #else
                     state = state + 1;
 #endif
-                    has_region = 1;
+                    has_region = true;
                     in_use = true;
                     used_for = socket_posted;
                     assert(used_for == other && posted_socket == other); /* of this very connection */
                 }
+#ifdef TOLD_FIRST
                 told = true;
-                atomic { in_use = false }; /* it ends */
+#endif
+                recycled = true;
+#ifndef TOLD_FIRST
+                told = true;
+#endif
+                in_use = false; /* it ends */
                 break
 #ifndef LOOK_ONLY
             :: else -> skip

@@ -5,6 +5,7 @@
 
 #include "conn/open_close.h"
 #include "conn/state.h"
+#include "control/cell.h"
 #include "process/conn_table.h"
 
 /* What the public header's inline functions read. */
@@ -43,6 +44,14 @@ int fs_early_operate(struct fs_connection *c) {
     return 0;
 }
 
+int fs_early_waits(struct fs_connection *c, int is_tcp) {
+    struct fs_path *path = &fs_whole_of(c)->path;
+    if (fs_operations(path) || fs_next_step(path) != FS_LINKED_BEGINS) return 0;
+    if (is_tcp && (fs_regions_parked(0) || fs_any_cell_posted())) return 0;
+    path->next = FS_LINKED_BEGINS + 1;
+    return 1;
+}
+
 void fs_early_end(struct fs_connection *c) {
     struct fs_whole *w = fs_whole_of(c);
     fs_table_remove(&c->place);
@@ -51,6 +60,7 @@ void fs_early_end(struct fs_connection *c) {
 
 void fs_know_unset(struct fs_connection *c, uint32_t unset) {
     fs_store_relaxed(&fs_whole_of(c)->path.unset, unset);
+    c->counted = (unset & FS_KNOWN_FRESH) != 0 && !fs_operations(&fs_whole_of(c)->path);
     if (unset & FS_OPTION_TIMEOUTS) fs_store_relaxed(&c->receive_timeout, (uint64_t)-1), fs_store_relaxed(&c->send_timeout, (uint64_t)-1);
     else fs_forget_timeouts(c);
 }

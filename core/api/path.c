@@ -11,6 +11,7 @@
 #include "conn/side_lock.h"
 #include "conn/state.h"
 #include "control/accepted_region.h"
+#include "control/cell.h"
 #include "rendezvous/eligibility.h"
 #include "ring/doorbell.h"
 #include "include/fastsock_loop.h"
@@ -43,6 +44,11 @@ void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_sessio
     /* Until then nobody has to know if it is over. */
     w->path.next = fs_operations(&w->path) + fs_first_step(service, fs_search_begins(service, operations));
     fs_note_reason(&w->path, c, FS_REASON_FEW);
+}
+
+int fs_meets_at_once(struct fs_connection *c) {
+    const struct fs_session_stats *service = fs_whole_of(c)->service;
+    return service && fs_is_linked(service) && fs_regions_parked(0);
 }
 
 void fs_path_connected(struct fs_connection *c) {
@@ -94,9 +100,10 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
         if (fs_endpoint_address(fs_fd(c), 1, address, &port) >= 0) fs_path_connected(c); /* else not yet, or never */
         return;
     }
-    if (!fs_conn_identify(c)) return;
+    if (hooks) w->c.counted = 0; /* the loop reads the kernel's stream itself */
+    if (!w->c.counted && !fs_conn_identify(c)) return; /* (of what the front end has had from its first byte on the number is known) */
     if (w->path.state == FS_FEW_OPERATIONS) {
-        fs_find_stream_kind(c);
+        if (!fs_is_unset(&w->path, FS_KNOWN_TCP)) fs_find_stream_kind(c);
         take_over_options(&w->path, c);
         result->what = fs_connector_start(&w->path, c, &result->failed);
         if (result->what == FS_STEP_TCP) return;
@@ -165,7 +172,8 @@ int fs_await_peer(struct fs_connection *c, int64_t longest) {
 int fs_may_sleep_in_kernel(struct fs_connection *c, int alone) {
     struct fs_path *path = &fs_whole_of(c)->path;
     if (fs_is_attached(c) || fs_load_relaxed(&c->is.pending_error)) return 0;
-    return alone || !fs_is_undecided(path) || (!fs_is_searching(path) && fs_operations(path) < fs_next_step(path));
+    /* (While regions are offered alone, the other end sends through the kernel until an operation of this one has attached.) */
+    return alone || !fs_is_undecided(path) || fs_operations(path) < (fs_is_searching(path) ? path->first_contact : fs_next_step(path));
 }
 
 int fs_fall_back(struct fs_connection *c, const struct fs_fallback_hooks *hooks, int64_t *bridge) {
@@ -193,7 +201,7 @@ static void count_change(struct fs_connection *c, int done) { fs_add_sc(&fs_own(
 
 int fs_option_set(struct fs_connection *c, int level, int option, int done) {
     int fd = fs_fd(c);
-    if (level != FS_FLAGS_LEVEL) fs_store_relaxed(&fs_whole_of(c)->path.unset, 0);
+    if (level != FS_FLAGS_LEVEL) fs_store_relaxed(&fs_whole_of(c)->path.unset, 0); /* (what else is known has served by then) */
     if (level == FS_FLAGS_LEVEL || (level == SOL_SOCKET && (option == SO_RCVTIMEO || option == SO_SNDTIMEO))) count_change(c, done);
     if (!done || level == FS_FLAGS_LEVEL) return 0;
     if (level == IPPROTO_TCP && option == TCP_NODELAY && !fs_is_attached(c) && !fs_is_searching(&fs_whole_of(c)->path))

@@ -9,6 +9,12 @@
 #include "conn/side_lock.h"
 #include "process/fork_shared_slab.h"
 
+/* Sets the bytes taken out of the kernel's queue so far. Returns 0 if the kernel does not know. */
+static int find_taken(struct fs_connection *c, uint64_t *taken) {
+    *taken = fs_load_relaxed(&c->kernel_received);
+    return c->counted || c->stream->count_taken(fs_fd(c), taken);
+}
+
 int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, const struct fs_flow_options *flow,
               const char **wrong) {
     struct fs_ring_pair ring;
@@ -30,7 +36,7 @@ int fs_attach(struct fs_connection *c, void *memory, size_t size, int side, cons
      * for its word to the peer: see fs_conn_shutdown. And the marks of urgent bytes are the kernel's: see fs_try_send. */
     int counted = fs_load_sc(&fs_own(c)->holders) == 1 && !fs_load_relaxed(&c->is.shut_sending) && !fs_moved(c) &&
                   (c->stream->resets || !fs_load_relaxed(&c->is.shut_receiving)) &&
-                  c->stream->count_taken(fs_fd(c), &taken);
+                  find_taken(c, &taken);
     if (counted) {
         locks.sender->ends = ends;
         fs_store_relaxed(&locks.receiver->kernel_taken, taken);

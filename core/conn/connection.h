@@ -54,6 +54,10 @@ struct fs_connection {
     fs_word64 receive_timeout, send_timeout;
     uint32_t receive_limit, send_limit;
     fs_word64 known; /* of the settings of waits, while several processes have the connection: fs_wait_setting */
+    /* Bytes of the kernel's stream that calls of this process have received and sent, while it has no region; exact if `counted`: nobody
+     * else has had the connection, from its first byte on. (Its path needs the host lock to end that.) */
+    fs_word64 kernel_received, kernel_sent;
+    int counted;
     /* the ring */
     struct fs_ring_pair ring;
     fs_atomic_ptr(struct fs_far_peer) far; /* fs_far_of */
@@ -71,6 +75,7 @@ struct fs_connection {
     int recyclable;                         /* the region may be reused once this end has closed */
     struct fs_spin_stats stats;
     fs_word32 spun; /* this wait has spun */
+    int slept; /* to receive, while nobody watched the kernel connection: fs_is_unwatched. With the receive lock */
     /* liveness */
     struct fs_tcp_watch watch;
     uint32_t receive_checked, send_checked; /* value of `watch.told` that a receiver and a sender have checked, with their locks */

@@ -33,6 +33,7 @@ int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int
             sched_yield(); /* the peer may be waiting for this very processor */
         }
     }
+    if (!(flags & MSG_PEEK)) fs_count_kernel(&c->kernel_received, got);
     leave_kernel(c, host_state);
     uint64_t spent = (uint64_t)(FS_MIN(now, until) - began);
     fs_count(&c->ring.count.poll_ns, spent);
@@ -48,6 +49,7 @@ int64_t fs_receive_asleep(struct fs_connection *c, char *into, size_t room, int 
     void *host_state = enter_kernel(c);
     int64_t got = fs_system.recv(fs_fd_unlocked(c), into, room, flags);
     if (got < 0) got = -errno;
+    if (!(flags & MSG_PEEK)) fs_count_kernel(&c->kernel_received, got);
     leave_kernel(c, host_state);
     if (got != -EINTR) fs_note_wait(c, began, spun, 0);
     return got;
@@ -56,6 +58,7 @@ int64_t fs_receive_asleep(struct fs_connection *c, char *into, size_t room, int 
 int64_t fs_send_asleep(struct fs_connection *c, const struct iovec *v, size_t skip, size_t length, int flags) {
     void *host_state = enter_kernel(c);
     int64_t sent = fs_send_pieces_kernel(fs_fd_unlocked(c), v, skip, length, flags);
+    fs_count_kernel(&c->kernel_sent, sent);
     leave_kernel(c, host_state);
     return sent;
 }

@@ -95,7 +95,8 @@ int fs_conn_shutdown(struct fs_connection *c, int receiving, int sending) {
 /* How this end's stream ends by its close. A connection that the kernel has ended sends no FIN: its peer gets the kernel's error, after
  * the bytes that came before. (A kernel that resets nothing ends none: it looks so where the peer has shut both directions.) */
 static uint64_t end_by_close(struct fs_connection *c, int unread, int may_linger) {
-    int resets = c->stream->resets && ((may_linger && fs_has_linger_zero(fs_fd(c))) || fs_liveness(c) == FS_OVER);
+    int is_alone = fs_peer_doorbell(&c->ring) & FS_GONE; /* nobody will read how it ended */
+    int resets = c->stream->resets && ((may_linger && fs_has_linger_zero(fs_fd(c))) || (!is_alone && fs_liveness(c) == FS_OVER));
     return unread || resets ? FS_RESET : FS_FIN;
 }
 

@@ -56,9 +56,10 @@ int fs_probe_now_and_then(struct fs_connection *c, struct fs_sender *sender) {
 static void watch_liveness(struct fs_connection *c, struct fs_sender *sender) {
     c->unacknowledged_sends += 1;
     if (c->unacknowledged_sends % 4) return;
-    int64_t now = fs_now();
-    if (now - c->last_check < CHECK_INTERVAL) return;
+    int64_t now = fs_now(), before = c->last_check;
+    if (now - before < CHECK_INTERVAL) return;
     c->last_check = now;
+    if (!before) return; /* it has moved just now */
     if (fs_eof_inconclusive(c)) fs_probe_peer(c, sender);
     else fs_check_peer_lost(c);
 }
@@ -80,8 +81,10 @@ static void raise_sigpipe(void) {
 }
 
 static inline int64_t send_kernel(struct fs_connection *c, struct fs_source from, size_t length, int flags) {
-    if (!from.v) return fs_send_kernel(c, from.data, length, flags);
-    return fs_send_pieces_kernel(fs_fd(c), from.v, from.skip, length, flags | MSG_DONTWAIT);
+    int64_t part = from.v ? fs_send_pieces_kernel(fs_fd(c), from.v, from.skip, length, flags | MSG_DONTWAIT)
+                          : fs_send_kernel(c, from.data, length, flags);
+    fs_count_kernel(&c->kernel_sent, part);
+    return part;
 }
 
 /* Posts all that there is room for. Returns the bytes, or FS_VIOLATED. */
@@ -191,9 +194,16 @@ void fs_publish_cpu(struct fs_connection *c) {
     if (fs_load_relaxed(&c->ring.tx->processor) != processor) fs_store_relaxed(&c->ring.tx->processor, processor);
 }
 
+/* Sets the bytes handed to the kernel. Returns 0 if the kernel does not know, or takes no more: it has the answer for the program. */
+static int find_sent(struct fs_connection *c, struct fs_sender *sender, uint64_t *sent) {
+    if (!c->counted || fs_is_shared(c)) return c->stream->count_sent(fs_fd(c), sent);
+    *sent = fs_load_relaxed(&c->kernel_sent);
+    return !sender->fin_sent && !fs_load_relaxed(&c->is.shut_sending);
+}
+
 void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender) {
     uint64_t sent;
-    if (!c->stream->count_sent(fs_fd(c), &sent)) return;
+    if (!find_sent(c, sender, &sent)) return;
     /* SYNC: switch - pairs with fs_recv_kernel. */
     fs_store_sc(&c->ring.tx->switch_at, sent + 1);
     fs_change_sending(c, sender, FS_EV_SEND_SWITCHED);

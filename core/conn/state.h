@@ -124,6 +124,11 @@ static inline int fs_waits_for_fallback(const struct fs_connection *c) {
     return fs_is_attached(c) && fs_moved(c) & FS_SENDING_HELD && fs_load_sc(&c->ring.tx->settled) == FS_UNSETTLED;
 }
 
+/* Counts what a call in the kernel has taken or sent. (Threads may be in the kernel at once.) */
+static inline void fs_count_kernel(fs_word64 *bytes, int64_t part) {
+    if (part > 0) fs_add_sc(bytes, (uint64_t)part);
+}
+
 /* Returns true if another process holds the connection as well, and may sleep on it. */
 static inline int fs_is_shared(const struct fs_connection *c) { return fs_load_relaxed(&fs_own(c)->holders) > 1; }
 

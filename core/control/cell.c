@@ -3,6 +3,9 @@
  * Who writes: the seeker, and only while its cell is not posted. So a publisher that finds the same state behind its reads as before them
  * (the swap) has read what was posted with it.
  *
+ * Who has finished: the seeker, before it posts. The publisher takes what it has parked, so it has finished too by then, and readies the
+ * region. So a client that connects again at once need not wait for its server to have seen the end of the connection before.
+ *
  * Whom to believe: a region is known to its seeker and its publisher alone, and came in a hello that proved an earlier connection. For this
  * one the kernel is asked: the socket at the other end is this user's, and has the cookie that was posted. So what a process has posted
  * and not withdrawn (it was killed) is nobody's, even if another one has its port now.
@@ -21,10 +24,12 @@ static int is_posted(uint64_t state) { return state & 1; }
 
 void fs_cell_post(void *memory, uint64_t cookie, const struct fs_stream_identity *ends) {
     struct fs_cell *cell = cell_of(memory);
+    fs_store_relaxed(&((struct fs_region *)memory)->wakeup, FS_UNANSWERED); /* (the publisher writes it once it has taken the cell) */
     cell->cookie = cookie;
     memcpy(cell->seeker, &ends->here, sizeof cell->seeker);
     memcpy(cell->publisher, &ends->there, sizeof cell->publisher);
-    /* SYNC: posted - pairs with is_for: the publisher that sees it sees a recycled region, and which connection it is for. */
+    /* SYNC: posted - pairs with is_for: the publisher that sees it sees which connection it is for, and that the seeker has
+     * finished with the region. */
     fs_store_release(&cell->state, (fs_load_relaxed(&cell->state) | 1));
 }
 
@@ -51,6 +56,13 @@ static int is_for(const struct fs_region_ref *parked, void *with) {
            memcmp(cell->publisher, &sought->ends->here, sizeof cell->publisher) == 0;
 }
 
+static int is_any(const struct fs_region_ref *parked, void *with) {
+    (void)with;
+    return is_posted(fs_load_relaxed(&cell_of(parked->memory)->state)); /* (whoever takes it looks again) */
+}
+
+int fs_any_cell_posted(void) { return fs_region_any_parked(is_any); }
+
 static int is_proven(const struct fs_stream_identity *ends, uint64_t cookie) {
     struct fs_peer_socket peer;
     return cookie && ends->kind->find_peer(ends, fs_diag_socket(), &peer) && peer.user == geteuid() && peer.cookie == cookie;
@@ -65,7 +77,8 @@ struct fs_region_ref *fs_cell_take(const struct fs_stream_identity *ends) {
         fs_region_park(region_ref);
         return NULL;
     }
-    /* SYNC: taken - pairs with fs_wakeup_seen. Packet WAKEUP. */
+    fs_recycle_region(region_ref->memory, (int)region_ref->window);
+    /* SYNC: taken - pairs with fs_wakeup_seen: the seeker that sees it sees a region that is ready. Packet WAKEUP. */
     fs_store_release(&((struct fs_region *)region_ref->memory)->wakeup, FS_TAKEN);
     return region_ref;
 }

@@ -256,22 +256,26 @@ void fs_region_park_last(struct fs_region_ref *region_ref) {
     if (over) fs_region_free(over);
 }
 
-/* Takes the newest parked region that suits a connection, of any service if that is NULL. */
+/* Takes the newest parked region that suits a connection, of any service if that is NULL, with which both sides have finished; without
+ * such a one that of a `service` with which this side has. */
 static struct fs_region_ref *take_of(struct fs_link *link, const struct fs_stream_endpoint *service, int window, int chunk) {
     size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
+    int best = -1;
     for (int position = link->parked_count[0] - 1; position >= 0; position--) {
         struct fs_region_ref *region_ref = link->parked[0][position];
         if (region_ref->window != (uint32_t)window || region_ref->size != size) continue;
         if (service && memcmp(&region_ref->service, service, sizeof *service) != 0) continue;
-        if (fs_recycle_region(region_ref->memory, window)) return unpark_at(link, 0, position); /* else for later */
+        if (fs_is_region_free(region_ref->memory)) return unpark_at(link, 0, position);
+        if (best < 0) best = position;
     }
-    return NULL;
+    return service && best >= 0 ? unpark_at(link, 0, best) : NULL;
 }
 
 struct fs_region_ref *fs_region_take(uint64_t key, int window, int chunk) {
     fs_control_lock_hosted();
     struct fs_link *link = find(key);
     struct fs_region_ref *region_ref = link ? take_of(link, NULL, window, chunk) : NULL;
+    if (region_ref) fs_recycle_region(region_ref->memory, window);
     fs_control_unlock();
     return region_ref;
 }
@@ -288,17 +292,33 @@ int fs_regions_take_to(const struct fs_stream_endpoint *service, int window, int
     return count;
 }
 
+/* Returns the newest parked region of the publisher's, of a link with a process of this user, that `fits`; or NULL. Sets `*at`. */
+static struct fs_region_ref *find_fitting(int (*fits)(const struct fs_region_ref *, void *), void *with, int *at) {
+    for (int i = pooled_count - 1; i >= 0; i--) {
+        struct fs_link *link = pooled[i];
+        for (*at = link->parked_count[1] - 1; link->is_of_own_user && *at >= 0; --*at)
+            if (fits(link->parked[1][*at], with)) return link->parked[1][*at];
+    }
+    return NULL;
+}
+
 struct fs_region_ref *fs_region_take_fitting(int (*fits)(const struct fs_region_ref *, void *), void *with) {
-    struct fs_region_ref *found = NULL;
+    int at;
     if (!fs_regions_parked(1)) return NULL;
     fs_control_lock_hosted();
-    for (int i = pooled_count - 1; i >= 0 && !found; i--) {
-        struct fs_link *link = pooled[i];
-        for (int position = link->parked_count[1] - 1; link->is_of_own_user && position >= 0 && !found; position--)
-            if (fits(link->parked[1][position], with)) found = unpark_at(link, 1, position);
-    }
+    struct fs_region_ref *found = find_fitting(fits, with, &at);
+    if (found) unpark_at(found->link, 1, at);
     fs_control_unlock();
     return found;
+}
+
+int fs_region_any_parked(int (*fits)(const struct fs_region_ref *, void *)) {
+    int at;
+    if (!fs_regions_parked(1)) return 0;
+    fs_control_lock_hosted();
+    int any = find_fitting(fits, NULL, &at) != NULL;
+    fs_control_unlock();
+    return any;
 }
 
 /* (With the key 0 there may be several.) */

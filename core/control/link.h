@@ -83,12 +83,15 @@ void fs_region_park_last(struct fs_region_ref *region_ref);
  * geometry fits, and readies it; NULL: there is none. */
 struct fs_region_ref *fs_region_take(uint64_t key, int window, int chunk);
 
-/* Takes such a region from each link with a process of this user, one whose last connection was to this service (fs_stream_identity).
- * Returns how many, at most `room`. */
+/* Takes a parked region from each link with a process of this user, one whose last connection was to this service (fs_stream_identity). The
+ * other side may not have finished with it yet. Returns how many, at most `room`. */
 int fs_regions_take_to(const struct fs_stream_endpoint *service, int window, int chunk, struct fs_region_ref **into, int room);
 
 /* Takes a parked region of the publisher's from a link with a process of this user, the first one that `fits`; NULL: there is none. */
 struct fs_region_ref *fs_region_take_fitting(int (*fits)(const struct fs_region_ref *, void *with), void *with);
+
+/* Returns true if there is one that `fits` (`with` is NULL). */
+int fs_region_any_parked(int (*fits)(const struct fs_region_ref *, void *with));
 
 /* Returns a parked region of the publisher's by its id, of the link with this key, or NULL; and takes it. Both need the table lock, and no
  * host lock. */

@@ -25,7 +25,7 @@ static void give_back(void *memory, size_t size, int window) {
 
 int fs_mark_done(void *memory, size_t size, int side, int window) {
     struct fs_region *region = memory;
-    /* SYNC: region free - pairs with fs_recycle_region. Sequentially consistent: this side marks and looks, and so does fs_cool. One of
+    /* SYNC: region free - pairs with fs_is_region_free. Sequentially consistent: this side marks and looks, and so does fs_cool. One of
      * the two sees the other's mark. */
     fs_store_sc(&region->done[side], FS_DONE);
     if (fs_load_sc(&region->done[1 - side]) != FS_COLD) return 1;
@@ -34,7 +34,8 @@ int fs_mark_done(void *memory, size_t size, int side, int window) {
 }
 
 /* The seeker may ready the region at any time for another connection, and then the publisher must not write the mark. Nor does the
- * connection use the arenas yet: the publisher has to take the region first. Where both sides cool at once, the publisher gives back. */
+ * connection use the arenas yet: the publisher has to take the region first. (So it has where the region is offered by its cell.) Where
+ * both sides cool at once, the publisher gives back. */
 void fs_cool(void *memory, size_t size, int side, int window) {
     struct fs_region *region = memory;
     int reused = !fs_cas32(&region->done[side], FS_DONE, FS_COLD);
@@ -42,17 +43,10 @@ void fs_cool(void *memory, size_t size, int side, int window) {
     if (reused || other == FS_DONE || (other == FS_COLD && side == 1)) give_back(memory, size, window);
 }
 
-int fs_recycle_region(void *memory, int window) {
+int fs_is_region_free(void *memory) {
     struct fs_region *region = memory;
     /* SYNC: region free - pairs with fs_mark_done. */
-    if (!(fs_load_acquire(&region->done[0]) && fs_load_acquire(&region->done[1]))) return 0;
-    fs_region_recycle(region, window);
-    return 1;
-}
-
-void fs_unrecycle_region(void *memory) {
-    struct fs_region *region = memory;
-    for (int side = 0; side < 2; side++) fs_store_sc(&region->done[side], FS_DONE);
+    return fs_load_acquire(&region->done[0]) && fs_load_acquire(&region->done[1]);
 }
 
 int fs_wakeup_seen(void *memory) {

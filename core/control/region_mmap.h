@@ -4,7 +4,7 @@
 
 #include "os/memfd.h"
 #include "os/syscalls.h"
-#include "wire/region.h"
+#include "ring/ring.h"
 
 #ifndef MADV_REMOVE
 #define MADV_REMOVE 9
@@ -22,11 +22,11 @@ int fs_mark_done(void *memory, size_t size, int side, int window);
  * the other side's fs_mark_done. For a side that has it parked, after fs_mark_done, and once; nobody takes it meanwhile. */
 void fs_cool(void *memory, size_t size, int side, int window);
 
-/* Readies a region for the next connection if both sides are done with it. Returns true if they are. */
-int fs_recycle_region(void *memory, int window);
+/* Returns true if both sides are done with the region. */
+int fs_is_region_free(void *memory);
 
-/* Undoes fs_recycle_region: nobody has touched the region since. */
-void fs_unrecycle_region(void *memory);
+/* Readies a region for the next connection: both sides are done with it, as this one knows. */
+static inline void fs_recycle_region(void *memory, int window) { fs_region_recycle(memory, (uint32_t)window); }
 
 /* Packet WAKEUP: returns true if the publisher has taken the region. */
 int fs_wakeup_seen(void *memory);

@@ -135,11 +135,15 @@ void fs_early_begin(struct fs_connection *c, int fd);
 /* Counts an operation. Returns true, and has not counted it, if fs_conn_begin is due. [any] */
 int fs_early_operate(struct fs_connection *c);
 
+/* Returns true if fs_conn_begin is not due yet after all: nothing has come of what its first operation would find. Its calls go on as
+ * before. (The ends of a stream of AF_UNIX are not known yet then.) [host lock] */
+int fs_early_waits(struct fs_connection *c, int is_tcp);
+
 /* Ends a connection that is closed, and was early to its end. [host lock] */
 void fs_early_end(struct fs_connection *c);
 
 /* Opens a connection on kernel TCP for the descriptor `fd`. `unset`: enum fs_options, those that nobody has set on the socket, or on the
- * one that it was accepted from; the kernel is asked for the others. Returns 0 or -errno, and it is not open then.
+ * one that it was accepted from, and what is known of it; the kernel is asked for the others. Returns 0 or -errno, and it is not open then.
  * Errors: ENOMEM. [host lock] */
 int fs_conn_begin(struct fs_connection *c, int fd, uint32_t unset);
 
@@ -215,6 +219,10 @@ struct fs_session_stats {
 /* The path of a connection that is early or open: it looks for its peer after `operations` more operations, or later if moves have not paid
  * for `service` (NULL: unknown). `connecting`: a non-blocking connect is under way, and all that begins when it is over. [host lock] */
 void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting);
+
+/* Returns true if the connection that has just begun may find its peer at once, by a region that both processes have: the front end opens
+ * it and takes a step. (Its service's sessions have moved, so its numbers are used by calls of the front end.) [host lock] */
+int fs_meets_at_once(struct fs_connection *c);
 
 /* That connect is over, as the front end has seen by a call that succeeded. No effect if it was known. The kernel is asked only when the
  * connection would look for its peer. [host lock] */

@@ -31,7 +31,7 @@ struct fs_fd_change;  /* tells a sleeper that its descriptor's number has change
 enum { FS_FLAGS_LEVEL = -1 };             /* fs_option_set */
 enum { FS_RECEIVE = 1, FS_SEND = 2, FS_MODE = 4 }; /* directions of a wait; and whether there is any (fs_wait_setting) */
 
-/* Options of a socket on which the core acts. */
+/* What the core need not ask the kernel about a socket: options on which it acts, and that nobody has set. And what a front end knows. */
 enum fs_options {
     FS_OPTION_BUFFERS = 1, /* SO_SNDBUF, SO_RCVBUF */
     FS_OPTION_TIMEOUTS = 2,
@@ -39,6 +39,8 @@ enum fs_options {
     FS_OPTION_NODELAY = 8,
     FS_OPTION_OTHER = 16, /* any that may keep it on kernel TCP */
     FS_OPTIONS = 31,
+    FS_KNOWN_TCP = 32,   /* it is a TCP socket */
+    FS_KNOWN_FRESH = 64, /* all bytes go through the front end, from the first one on; so nobody has to ask for how many there were */
 };
 
 #define FS_VIOLATED ((int64_t)-100000) /* the peer broke the protocol, or this side lost a part */

@@ -11,11 +11,14 @@ enum { TRIES = 4 };
 int fs_contact_may_post(const struct fs_subsequent_contact *posts) { return posts->tries < TRIES; }
 
 int fs_contact_post(struct fs_subsequent_contact *posts, int fd, const struct fs_stream_identity *ends, int window, int chunk) {
-    uint64_t cookie;
+    uint64_t cookie = 0;
     if (!fs_contact_may_post(posts)) return 0;
     posts->tries++;
-    if (!fs_regions_parked(0) || !(cookie = fs_cookie(fd))) return 0;
     posts->count = fs_regions_take_to(&ends->service, window, chunk, posts->of, FS_POSTS);
+    if (posts->count && !(cookie = fs_cookie(fd))) {
+        while (posts->count) fs_region_park(posts->of[--posts->count]);
+        return 0;
+    }
     for (int i = 0; i < posts->count; i++) fs_cell_post(posts->of[i]->memory, cookie, ends);
     if (posts->count) posts->tries = TRIES;
     return posts->count;
@@ -28,7 +31,6 @@ void fs_contact_withdraw(struct fs_subsequent_contact *posts, int in_vain) {
             fs_region_discard(region_ref); /* it was taken: the other end finds no consent, and stays in the kernel */
             continue;
         }
-        fs_unrecycle_region(region_ref->memory);
         if (in_vain) fs_region_park_last(region_ref);
         else fs_region_park(region_ref);
     }

@@ -15,7 +15,7 @@ struct fs_subsequent_contact {
 /* Posts a region of each process that has had a connection at the other end's address. Returns true if there is any. */
 int fs_contact_post(struct fs_subsequent_contact *posts, int fd, const struct fs_stream_identity *ends, int window, int chunk);
 
-/* Returns true if it is worth another try: the other end of an earlier connection may not have finished with its region. */
+/* Returns true if it is worth another try: another connection may end that has such a region. */
 int fs_contact_may_post(const struct fs_subsequent_contact *posts);
 
 /* Returns the region that the connection's other end has taken, which is the caller's, and withdraws the others; NULL: none yet. */

@@ -10,9 +10,9 @@ enum {
     FS_SESSION_MOVE_COST = 16,  /* cost of a move, in operations on kernel TCP */
     FS_SESSION_SEARCH_COST = 6, /* cost of a search that finds nobody (docs/decisions.md) */
     /* Where two processes have a region in common a move is cheap, but not free. Sessions that last begin to search with this operation: */
-    FS_LINKED_BEGINS = 2,
+    FS_LINKED_BEGINS = 1,
     FS_LINKED_STEPS = 4,     /* operations at least in which a subsequent contact is tried, before a first one */
-    FS_SESSION_LASTING = 14, /* operations from which that pays: 7 requests (docs/decisions.md) */
+    FS_SESSION_LASTING = 12, /* operations from which that pays: 6 requests (docs/decisions.md) */
     FS_LINKED_FOR = 4,       /* lasting sessions that may fail to move, in turn, until their service counts as not linked */
     FS_LINK_TRIES = 32,      /* searches in vain that are spent for a link */
 };
@@ -37,9 +37,12 @@ static inline int64_t fs_search_begins(const struct fs_session_stats *s, int64_t
     return s && move_after && s->later > move_after && !fs_link_pays(s) ? s->later : move_after;
 }
 
+/* Returns true if a subsequent contact pays for a session of the service. */
+static inline int fs_is_linked(const struct fs_session_stats *s) { return s->linked && s->lasting > 0.5; }
+
 /* Returns the number of operations before the first step of the search, which may be a subsequent contact. */
 static inline int64_t fs_first_step(const struct fs_session_stats *s, int64_t begins) {
-    return s && s->linked && s->lasting > 0.5 ? FS_MIN(begins, (int64_t)FS_LINKED_BEGINS) : begins;
+    return s && fs_is_linked(s) ? FS_MIN(begins, (int64_t)FS_LINKED_BEGINS) : begins;
 }
 
 /* Returns the number of operations before the first that publishes or looks up a name, of a search whose first step is at operation

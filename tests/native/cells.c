@@ -63,6 +63,7 @@ static void end_pair(struct pair *p) {
 }
 
 static int post_from(const struct pair *p, int end) {
+    *(uint64_t *)((struct fs_region *)theirs + 1) = 1; /* what an earlier connection has left */
     fs_cell_post(theirs, fs_cookie(p->fds[end]), &p->ends[end]);
     return 1;
 }
@@ -74,6 +75,7 @@ static int take(const struct pair *p) {
     if (!taken) return 0;
     check(taken->size == size && taken->link->peer.key == 1 && !fs_regions_parked(1), "another region");
     check(fs_wakeup_seen(theirs), "the seeker is not told");
+    check(!fs_is_region_free(theirs) && !*(uint64_t *)((struct fs_region *)theirs + 1), "it is not ready");
     fs_region_discard(taken);
     return 1;
 }
@@ -161,6 +163,12 @@ static int displaced(struct pair *p) { /* the publisher has no room for it any m
     return take(p);
 }
 
+static int told_before(struct pair *p) { /* the seeker has the word still by which it was told of the last connection */
+    fs_store_relaxed(&((struct fs_region *)theirs)->wakeup, FS_TAKEN);
+    check(post(p), "not posted");
+    return fs_wakeup_seen(theirs);
+}
+
 static int changed_meanwhile_is; /* 1: withdrawn while the kernel is asked, 2: and posted again */
 static ssize_t (*real_recv)(int, void *, size_t, int);
 
@@ -209,6 +217,7 @@ static const struct {
     {"forged ends", forged_ends, 0},
     {"overwritten", overwritten, 0},
     {"displaced", displaced, 0},
+    {"told of the last taking", told_before, 0},
     {"withdrawn while the kernel is asked", withdrawn_meanwhile, 0},
     {"posted again while the kernel is asked", stale_generation, 0},
     {"all that is parked goes while the kernel is asked", cleared_meanwhile, 1},

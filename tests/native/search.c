@@ -93,7 +93,7 @@ static void be_known(int fds[2], struct fs_stream_identity known[2]) {
     struct fs_region_ref *region_ref = fs_region_take((uint64_t)getpid(), WINDOW, CHUNK);
     if (region_ref) {
         region_ref->service = known[0].service;
-        fs_unrecycle_region(region_ref->memory);
+        for (int s = 0; s < 2; s++) fs_mark_done(region_ref->memory, region_ref->size, s, WINDOW);
         fs_region_park(region_ref);
     }
     leave();
@@ -350,7 +350,6 @@ static void check_many_links(void) {
     park_for(last, last, 0);
     count = fs_regions_take_to(&nobody, WINDOW, CHUNK, taken, 8);
     check(count == 8 && taken[0]->link->peer.key == last, "%d regions, not of the last one", count);
-    fs_unrecycle_region(taken[0]->memory);
     fs_region_park_last(taken[0]);
     for (int i = 1; i < count; i++) fs_region_discard(taken[i]);
     struct fs_region_ref *in_vain = taken[0];
