@@ -14,6 +14,7 @@
 #include "control/cell.h"
 
 #include "control/control_state.h"
+#include "control/region_mmap.h"
 #include "transport/stream.h"
 
 _Static_assert(sizeof(struct fs_stream_endpoint) == sizeof((struct fs_cell *)NULL)->seeker, "an end as the cell has it");

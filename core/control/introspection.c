@@ -68,7 +68,8 @@ static size_t fill_ring(uint32_t first) {
         /* A listed connection has not ended, so its region is mapped and its side's memory exists. */
         if (fs_is_attached(c)) {
             uint32_t flags = fs_is_loop_driven(c) ? FS_INFO_LOOP_DRIVEN : 0;
-            fs_fill_connection_info(&c->ring, fs_own(c), c->inode ? c->inode : fs_socket_inode(fs_fd(c)), flags, &answer.records.ends[answer.head.count]);
+            uint64_t inode = c->inode ? c->inode : fs_socket_inode(fs_fd(c));
+            fs_fill_connection_info(&c->ring, fs_own(c), inode, flags, &answer.records.ends[answer.head.count]);
             answer.head.count++;
         }
     }
