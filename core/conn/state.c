@@ -187,6 +187,7 @@ void fs_note_broken(struct fs_connection *c) {
 }
 
 void fs_note_tapped(struct fs_connection *c, int tapped) {
+    if (tapped && !c->inode) c->inode = fs_socket_inode(fs_fd(c)); /* an observer tells connections apart by it */
     if (tapped) fs_or_sc(&c->is.marks, FS_TAPPED);
     else fs_and_sc(&c->is.marks, ~(uint32_t)FS_TAPPED);
 }
