@@ -46,7 +46,7 @@ int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_s
     }
     ip_store_relaxed(&s->under_way, (uint32_t)under_way);
     fs_early_begin(ip_conn(s), fd);
-    fs_path_begin(ip_conn(s), ip_settings.move_after, service, under_way);
+    int meets = fs_path_begin(ip_conn(s), ip_settings.move_after, service, under_way);
     ip_store_relaxed(&s->thing.kind, IP_EARLY);
     if (ip_unlikely(fd <= 2)) { /* the C library reads, writes, replaces and closes the standard streams itself */
         ip_leave_ring(s);
@@ -54,8 +54,7 @@ int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_s
         ip_open(s);
         if (ip_settings.meeting_ns && !under_way) begin_at_once(s);
         ip_settle(s);
-    } else if (!under_way && !ip_loops_drive && !(~ip_load_relaxed(&s->unset) & (FS_KNOWN_TCP | FS_OPTION_OTHER)) &&
-               fs_meets_at_once(ip_conn(s))) {
+    } else if (meets && !ip_loops_drive && !(~ip_load_relaxed(&s->unset) & (FS_KNOWN_TCP | FS_OPTION_OTHER))) {
         /* (With an option set it may not be connected yet: TCP_FASTOPEN_CONNECT.) */
         ip_open(s);
         return s->opened;

@@ -32,23 +32,19 @@ static void open_path(struct fs_whole *w) {
     fs_path_open(&w->path, &w->c, first - made, reason);
 }
 
-void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting) {
+int fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting) {
     struct fs_whole *w = fs_whole_of(c);
     w->operations = operations;
     w->service = service;
     if (!connecting) {
         open_path(w);
-        return;
+        return service && fs_is_linked(service) && fs_regions_parked(0);
     }
     fs_path_event(&w->path, FS_PATH_CONNECT);
     /* Until then nobody has to know if it is over. */
     w->path.next = fs_operations(&w->path) + fs_first_step(service, fs_search_begins(service, operations));
     fs_note_reason(&w->path, c, FS_REASON_FEW);
-}
-
-int fs_meets_at_once(struct fs_connection *c) {
-    const struct fs_session_stats *service = fs_whole_of(c)->service;
-    return service && fs_is_linked(service) && fs_regions_parked(0);
+    return 0;
 }
 
 void fs_path_connected(struct fs_connection *c) {

@@ -75,7 +75,6 @@ struct fs_connection {
     int recyclable;                         /* the region may be reused once this end has closed */
     struct fs_spin_stats stats;
     fs_word32 spun; /* this wait has spun */
-    int slept; /* to receive, while nobody watched the kernel connection: fs_is_unwatched. With the receive lock */
     /* liveness */
     struct fs_tcp_watch watch;
     uint32_t receive_checked, send_checked; /* value of `watch.told` that a receiver and a sender have checked, with their locks */

@@ -140,7 +140,7 @@ static enum fs_fallback_result collect(struct fs_connection *c, struct fs_unread
     struct fs_receiver *receiver;
     while (fs_load_sc(&c->ring.rx->switch_at) && !(fs_moved(c) & FS_RECEIVING_MOVED)) {
         receiver = fs_lock_recv(c);
-        got = fs_recv_kernel(c, receiver, piece, room, 0, 1);
+        got = fs_recv_kernel(c, receiver, piece, room, 0);
         fs_unlock_recv(receiver);
         if (got == FS_VIOLATED) return FS_FALLBACK_FAILED;
         if (got > 0) {

@@ -19,11 +19,6 @@ int fs_eof_is_hidden(struct fs_connection *c);
 
 /* Returns true if the control thread watches the kernel connection for these events, and the peer's process if it was asked to. Joins the
  * watch at the first call. Called with a lock, which keeps the descriptor. */
-enum { FS_UNWATCHED_SLEEPS = 8 }; /* to receive, of a connection that has just moved: many end before */
-
-/* Returns true if a receiver sleeps without a watch: shortly, and looks at the kernel itself if nothing has come. With the receive lock. */
-static inline int fs_is_unwatched(const struct fs_connection *c) { return c->slept < FS_UNWATCHED_SLEEPS; }
-
 int fs_watch_kernel(struct fs_connection *c, uint32_t events);
 
 /* Receives from the kernel's queue. Returns bytes, 0 at the end of the peer's stream, or -errno. After a SHUT_RD of this side the kernel

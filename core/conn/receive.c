@@ -89,12 +89,6 @@ __attribute__((noinline)) static int64_t recv_tapped(struct fs_connection *c, st
     return got;
 }
 
-/* Returns true if a receive that finds nothing has to ask the kernel for the end. `told`: what the control thread has reported. */
-static inline int asks_kernel(const struct fs_connection *c, int final, uint32_t told) {
-    if (final != FS_IF_TOLD) return final;
-    return !fs_is_unwatched(c) && !(told == c->receive_checked && fs_is_watched(&c->watch, FS_HANGUP_AND_IN));
-}
-
 int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final) {
     int64_t got;
     if (!fs_is_attached(c) || fs_moved(c) & (FS_RECEIVING_BACK | FS_COLLECTING)) {
@@ -114,7 +108,7 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
             fs_recv_fall_back(c, receiver);
             return fs_recv_locked(c, receiver, into, room, flags, final);
         }
-        got = fs_recv_kernel(c, receiver, into, room, flags, asks_kernel(c, final, events));
+        got = fs_recv_kernel(c, receiver, into, room, flags);
         if (got == -EAGAIN) c->receive_checked = events;
         if (got != FS_MOVED_ON) return got;
     }
@@ -149,7 +143,8 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
             fs_set_fin_taken(receiver, FS_RESET_FOUND); /* the kernel's RST follows and completes this */
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
         uint32_t events = fs_load_sc(&c->watch.told);
-        if (end == 0 && !asks_kernel(c, final, events)) return -EAGAIN;
+        if (end == 0 && (!final || (final == FS_IF_TOLD && events == c->receive_checked && fs_is_watched(&c->watch, FS_HANGUP_AND_IN))))
+            return -EAGAIN;
         got = check_liveness(c);
         if (got == -EAGAIN || got == FS_VIOLATED) return got;
         if (got == FS_MOVED_ON) continue;
@@ -186,7 +181,7 @@ static int was_read_past(struct fs_connection *c, uint64_t switch_at) {
     return 1;
 }
 
-int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final) {
+int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags) {
     for (;;) {
         int64_t got, more;
         /* Count first, then load the switch: bytes after the switch only ever follow it, so bytes counted before an unset switch are of
@@ -213,7 +208,6 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
         if (queued == 0) {
             if (fs_load_relaxed(&c->is.pending_error))
                 return fs_take_pending_error(c); /* of a receive that had taken bytes already */
-            if (!final && !switch_at) return -EAGAIN;
             got = fs_system.recv(fs_fd(c), into, room, (flags & MSG_TRUNC) | MSG_PEEK | MSG_DONTWAIT);
             if (got < 0 && errno != EAGAIN) return fs_recv_kernel_error(c, errno);
             if (got >= 0 && !switch_at && fs_load_sc(&c->ring.rx->switch_at)) continue; /* came just now */

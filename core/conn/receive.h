@@ -11,7 +11,7 @@
 int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final);
 
 /* Receives from the part of the stream before the peer's switch. Returns FS_MOVED_ON when that part has ended. */
-int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags, int final);
+int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, char *into, size_t room, int flags);
 
 /* Returns true if the kernel's part of the stream has come whole, read or not: what the ring says of the end counts. */
 int fs_kernel_part_came(struct fs_connection *c);

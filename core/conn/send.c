@@ -56,10 +56,9 @@ int fs_probe_now_and_then(struct fs_connection *c, struct fs_sender *sender) {
 static void watch_liveness(struct fs_connection *c, struct fs_sender *sender) {
     c->unacknowledged_sends += 1;
     if (c->unacknowledged_sends % 4) return;
-    int64_t now = fs_now(), before = c->last_check;
-    if (now - before < CHECK_INTERVAL) return;
+    int64_t now = fs_now();
+    if (now - c->last_check < CHECK_INTERVAL) return;
     c->last_check = now;
-    if (!before) return; /* it has moved just now */
     if (fs_eof_inconclusive(c)) fs_probe_peer(c, sender);
     else fs_check_peer_lost(c);
 }
@@ -206,6 +205,7 @@ void fs_switch_sending(struct fs_connection *c, struct fs_sender *sender) {
     if (!find_sent(c, sender, &sent)) return;
     /* SYNC: switch - pairs with fs_recv_kernel. */
     fs_store_sc(&c->ring.tx->switch_at, sent + 1);
+    c->last_check = fs_now(); /* the kernel has taken a part of the stream just now, or nothing has come of it yet */
     fs_change_sending(c, sender, FS_EV_SEND_SWITCHED);
 }
 

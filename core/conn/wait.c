@@ -192,10 +192,7 @@ static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver
         s->ready = fs_arm_receiver(&c->ring, FS_ASLEEP);
         if (s->ready && !moved) s->ready = fs_switch_reached(c);
         if (fs_load_relaxed(&receiver->fin_taken) == FS_END_REPORTED) s->ready = 1; /* by another thread: nobody wakes us for it again */
-        if (!s->ready && fs_is_unwatched(c)) {
-            c->slept++;
-            limit_sleep(s, moved ? UNWATCHED_INTERVAL : UNNOTIFIED_INTERVAL);
-        } else if (!s->ready) {
+        if (!s->ready) {
             int watched = is_watched(c);
             uint32_t events = fs_load_sc(&c->watch.told);
             s->ready = watched && events != c->receive_checked;
@@ -208,7 +205,6 @@ static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver
     int woken = sleep_on_futex(c, s, &c->ring.rx->futex, seen);
     if (!woken && s->checks && (receiver = fs_lock_recv_within(c, FS_PATIENCE)) != NULL) {
         c->receive_checked = fs_load_sc(&c->watch.told) - 1; /* the next attempt asks the kernel */
-        c->slept = FS_UNWATCHED_SLEEPS;
         fs_unlock_recv(receiver);
     }
     return woken;

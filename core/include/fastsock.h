@@ -217,12 +217,10 @@ struct fs_session_stats {
 };
 
 /* The path of a connection that is early or open: it looks for its peer after `operations` more operations, or later if moves have not paid
- * for `service` (NULL: unknown). `connecting`: a non-blocking connect is under way, and all that begins when it is over. [host lock] */
-void fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting);
-
-/* Returns true if the connection that has just begun may find its peer at once, by a region that both processes have: the front end opens
- * it and takes a step. (Its service's sessions have moved, so its numbers are used by calls of the front end.) [host lock] */
-int fs_meets_at_once(struct fs_connection *c);
+ * for `service` (NULL: unknown). `connecting`: a non-blocking connect is under way, and all that begins when it is over. Returns true if it
+ * may find its peer at once, by a region that both processes have: the front end may open it and take a step. (The service's sessions have
+ * moved, so their numbers are used by calls of the front end.) [host lock] */
+int fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting);
 
 /* That connect is over, as the front end has seen by a call that succeeded. No effect if it was known. The kernel is asked only when the
  * connection would look for its peer. [host lock] */

@@ -12,7 +12,7 @@ enum {
     /* Where two processes have a region in common a move is cheap, but not free. Sessions that last begin to search with this operation: */
     FS_LINKED_BEGINS = 1,
     FS_LINKED_STEPS = 4,     /* operations at least in which a subsequent contact is tried, before a first one */
-    FS_SESSION_LASTING = 12, /* operations from which that pays: 6 requests (docs/decisions.md) */
+    FS_SESSION_LASTING = 14, /* operations from which that pays: 7 requests (docs/decisions.md) */
     FS_LINKED_FOR = 4,       /* lasting sessions that may fail to move, in turn, until their service counts as not linked */
     FS_LINK_TRIES = 32,      /* searches in vain that are spent for a link */
 };

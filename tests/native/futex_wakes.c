@@ -76,18 +76,12 @@ static int64_t end_wait(struct waiter *w) {
     return w->got;
 }
 
-/* Both ends have slept so often that their connection is watched. */
-static void open_slept(void) {
-    open_ends();
-    for (int s = 0; s < 2; s++) ends[s].c.slept = FS_UNWATCHED_SLEEPS;
-}
-
 /* ---- what a sleeper is told -------------------------------------------------------------------------------- */
 
 /* Two threads receive, before the peer's direction has moved and behind that: each byte wakes one for good, the end both. */
 static void tell_receivers(void) {
     struct waiter waiters[2];
-    open_slept();
+    open_ends();
     attach_ends();
     begin_wait(&waiters[0], FS_RECEIVE, &ends[1]);
     check(send(ends[0].number, "x", 1, 0) == 1, "sending: %m"); /* (as one would that knows nothing of the ring) */
@@ -106,7 +100,7 @@ static void tell_receivers(void) {
 /* The peer's kernel says that it is gone, and nothing in the ring does. */
 static void tell_of_death(int what) {
     struct waiter waiter;
-    open_slept();
+    open_ends();
     move_ends();
     begin_wait(&waiter, what, &ends[0]);
     fs_tcp_stream.reset(ends[1].number);
@@ -118,7 +112,7 @@ static void tell_of_death(int what) {
 /* A hundred sleeps join once and look at nothing. */
 static void sleep_often(void) {
     struct waiter waiter;
-    open_slept();
+    open_ends();
     move_ends();
     begin_wait(&waiter, FS_RECEIVE, &ends[1]);
     check(fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) == 1, "sending");
@@ -136,43 +130,11 @@ static void sleep_often(void) {
     close_ends();
 }
 
-/* The first sleeps of a connection join nothing and look at nothing, the next one does. */
-static void sleep_first(void) {
-    struct waiter waiter;
-    open_ends();
-    move_ends();
-    uint32_t first_looked = fs_load_sc(&looked_at);
-    for (int i = 0; i <= FS_UNWATCHED_SLEEPS; i++) {
-        uint32_t first_joined = fs_load_sc(&joined);
-        begin_wait(&waiter, FS_RECEIVE, &ends[1]);
-        check(fs_try_send(&ends[0].c, "x", 1, MSG_NOSIGNAL) == 1, "sending");
-        check(end_wait(&waiter) == 1, "receiving");
-        int joins = i == FS_UNWATCHED_SLEEPS;
-        check(fs_load_sc(&joined) == first_joined + (uint32_t)joins, "sleep %d: joined", i);
-        check(joins || fs_load_sc(&looked_at) == first_looked, "sleep %d: a look at the kernel", i);
-    }
-    close_ends();
-}
-
-/* Such a sleep is told of nothing that the kernel has, and finds it all the same. */
-static void find_untold(int dies) {
-    struct waiter waiter;
-    open_ends();
-    attach_ends();
-    begin_wait(&waiter, FS_RECEIVE, &ends[1]);
-    check(ends[1].c.slept > 0, "it is watched");
-    if (dies) fs_tcp_stream.reset(ends[0].number);
-    else check(send(ends[0].number, "x", 1, 0) == 1, "sending: %m");
-    int64_t got = end_wait(&waiter);
-    check(dies ? got <= 0 && got != -EAGAIN : got == 1, "%" PRId64 " from the kernel", got);
-    close_ends();
-}
-
 /* ---- nobody tells ------------------------------------------------------------------------------------------ */
 
 static void lose_watcher(void) {
     struct waiter waiters[2];
-    open_slept();
+    open_ends();
     move_ends();
     begin_wait(&waiters[0], FS_RECEIVE, &ends[0]);
     begin_wait(&waiters[1], FS_SEND, &ends[0]);
@@ -190,7 +152,7 @@ static void lose_watcher(void) {
 /* They look by themselves, and join the next thread. */
 static void find_next_watcher(void) {
     struct waiter waiter;
-    open_slept();
+    open_ends();
     move_ends();
     begin_wait(&waiter, FS_RECEIVE, &ends[0]);
     fs_control_thread_stop();
@@ -209,7 +171,7 @@ static void find_next_watcher(void) {
 /* The number means another file; the sleeper goes on with its connection. */
 static void change_number(void) {
     struct waiter waiter;
-    open_slept();
+    open_ends();
     move_ends();
     fs_store_sc(&patient, 1);
     begin_wait(&waiter, FS_RECEIVE, &ends[0]);
@@ -232,7 +194,7 @@ static void change_number(void) {
 /* A stranger moves who sleeps on a futex to a word of its own, where nobody rings. */
 static void move_sleeper_away(void) {
     struct waiter waiter;
-    open_slept();
+    open_ends();
     move_ends();
     fs_store_relaxed(&fs_untrusted_wakeups, 1);
     begin_wait(&waiter, FS_RECEIVE, &ends[1]);
@@ -264,7 +226,7 @@ static void half_close_and_wait(void) {
 
 static void kill_behind_half_close(void) {
     struct waiter waiter;
-    open_slept();
+    open_ends();
     move_ends();
     pid_t child = fork_holder();
     if (child == 0) half_close_and_wait();
@@ -290,7 +252,7 @@ static void die_behind_credits(void) {
     static char bytes[1 << 20];
     struct fs_call call;
     char into[CHUNK];
-    open_slept();
+    open_ends();
     move_ends();
     struct fs_connection *c = &ends[0].c;
     check(begin_call(&ends[0], &call), "a call begins");
@@ -313,7 +275,7 @@ static void die_behind_credits(void) {
 /* Bytes that a program writes past its library wake who sleeps, and end the connection. */
 static void write_past(void) {
     struct waiter waiter;
-    open_slept();
+    open_ends();
     move_ends();
     begin_wait(&waiter, FS_RECEIVE, &ends[1]);
     check(send(ends[0].number, "past", 4, 0) == 4, "sending: %m");
@@ -326,7 +288,7 @@ static void write_past(void) {
 static void fork_often(void) {
     struct fs_call call;
     int before = 0;
-    open_slept();
+    open_ends();
     move_ends();
     check(begin_call(&ends[1], &call), "a call begins");
     for (int i = 0; i < 10; i++) {
@@ -348,7 +310,7 @@ static void fork_often(void) {
 static void fork_beside_idle(void) {
     struct waiter waiter;
     struct fs_call calls[2];
-    open_slept();
+    open_ends();
     move_ends();
     for (int i = 0; i < 2; i++) {
         check(begin_call(&ends[i], &calls[i]), "a call begins");
@@ -388,10 +350,7 @@ int main(int count, char **arguments) {
         tell_of_death(FS_RECEIVE);
         tell_of_death(FS_SEND);
         sleep_often();
-        sleep_first();
         fs_store_sc(&patient, 0);
-        find_untold(0);
-        find_untold(1);
         change_number();
         lose_watcher();
         find_next_watcher();
@@ -409,7 +368,7 @@ int main(int count, char **arguments) {
         fs_store_sc(&no_thread, 1);
         fs_control_thread_stop();
         fs_control_thread_after_fork();
-        open_slept();
+        open_ends();
         check(fs_control_thread_restart() == FS_NO_THREAD, "there is a thread");
         close_ends();
         fs_store_sc(&no_thread, 0);
