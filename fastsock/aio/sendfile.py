@@ -53,6 +53,8 @@ def _wrap_sendfile_native(original: Any) -> Any:
                 sent = await _post_file(self, transport, file, offset, count)
                 if not transport.on_kernel:
                     return sent
+                if transport.lower._loop is None:  # lost meanwhile
+                    raise RuntimeError("Transport is closing")
                 # As the original does. If cancelled, the transport stays able to write.
                 try:
                     await transport.lower._make_empty_waiter()
