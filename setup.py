@@ -37,9 +37,10 @@ HEADERS = [
     "interpose/exports.map",
 ]
 READ = [*HEADERS, *glob("fastsock/_native/*.p*")]  # a change in any rebuilds everything
-# A turn to send is no turn to receive (core/ring/ring.h): who passes the wrong one gets no extension.
+# A turn to send is no turn to receive (core/ring/ring.h): who passes the wrong one gets no extension. (GCC 14 and later
+# take both for errors.)
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function"]
-FLAGS += ["-Werror=incompatible-pointer-types", "-Werror=implicit-function-declaration"]  # errors from GCC 14 on
+FLAGS += ["-Werror=incompatible-pointer-types", "-Werror=implicit-function-declaration"]
 # A thread of the program, or its signal handler, may have a small stack. (A sanitizer takes more.)
 HERE = f"-ffile-prefix-map={Path.cwd()}=."
 FRAMES = ["-Werror=frame-larger-than=512"] if "-fsanitize" not in os.environ.get("CFLAGS", "") else []

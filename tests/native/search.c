@@ -156,7 +156,7 @@ static void run_connection(int number) {
      * end, the run's alarm says so.) */
     while (!is_decided(0) || !is_decided(1)) {
         operate(0);
-        if (early && fs_connector_sent_descriptor(&paths[0])) end_connection(0); /* the program closes it with the hello on its way */
+        if (early && fs_search_sent_descriptor(&paths[0])) end_connection(0); /* the program closes it with the hello on its way */
         operate(1);
         if (is_decided(0) || paths[0].operations % 1024 == 0) usleep(50);
         if (is_far && is_decided(0) && !paths[0].region_ref) leave_far(); /* (there are too many such runs to wait for the name's end) */
