@@ -25,12 +25,15 @@ FRONT_PAGE = {
     "psycopg, a row of PostgreSQL": "psycopg",
     "pymemcache, get from memcached": "memcached",
     "rpyc, a call": "rpyc-call",
-    "`multiprocessing` manager at a TCP address, a call": "mp-manager",
+    "`multiprocessing.Manager()`, a call": "unix-manager",
+    "redis-py by unix socket": "unix-redis",
+    "psycopg2 by unix socket": "unix-psycopg2",
     "httpx against FastAPI under uvicorn": "httpx-sync",
     "Celery with redis, a task and its result": "celery",
     "websockets on uvloop, echo of 64 B": "websockets-uvloop-64",
     "a stream of 4 KiB records": "feed",
     "requests that open a connection each": "once-uvicorn-uvloop",
+    "HTTP, 8 requests a connection": "sessions-uvicorn-8",
     "HTTP whose handler computes for 2 ms": "computing",
 }
 """The README's rows."""

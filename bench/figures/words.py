@@ -105,7 +105,7 @@ def programs(document: Document, rows: list[Row]) -> str:
 
 def chosen(document: Document, rows: dict[str, Row]) -> str:
     """The README's table: some rows, in the words given for them."""
-    lines = ["| what | against kernel TCP | CPU time of both ends |", "| --- | ---: | ---: |"]
+    lines = ["| what | against the kernel | CPU time of both ends |", "| --- | ---: | ---: |"]
     dates = set()
     for title, row in rows.items():
         one = document["programs"].get(row.name, {}).get(FREE)
