@@ -10,7 +10,7 @@
 /* To share a pair costs some hundred microseconds. In vain, where the child starts another program with an end of it as standard streams:
  * the pair goes back to the kernel. So a process that has done this twice shares no more, but for one in so many, which says if it does
  * something else by now. With the lock. */
-static uint32_t settings; /* with other ones it begins anew */
+static uint32_t settings_then; /* ip_settings.version: with other settings it begins anew */
 static int in_vain, left_out;
 enum {
     IN_VAIN_MOST = 2,
@@ -37,8 +37,8 @@ static void judge_each(struct ip_socket *s, void *with) {
 
 void ip_judge_pairs(void) {
     ip_each_socket(judge_each, NULL);
-    if (settings != ip_settings.version) in_vain = left_out = 0;
-    settings = ip_settings.version;
+    if (settings_then != ip_settings.version) in_vain = left_out = 0;
+    settings_then = ip_settings.version;
 }
 
 /* True for a pair that the fork leaves to the kernel. (Without `move_after` all that can moves: for tests.) */
@@ -125,7 +125,6 @@ void ip_share_pair(struct ip_socket *s) {
     if (!fs_is(ip_conn(s), FS_IS_ATTACHED)) return;
     for (int i = 0; i < 2; i++) ends[i]->shared_with = ends[1 - i];
 }
-
 
 void ip_end_of_pair(struct ip_socket *s) {
     part_pair(s);

@@ -191,7 +191,7 @@ static size_t stride_of(struct ip_socket *s, const struct pieces *p, size_t sent
 }
 
 /* (A send in a stream of AF_UNIX that waits in the kernel takes the error along when the peer closes; one that begins then does not.) */
-static int64_t error_behind_wait(struct ip_socket *s) {
+static int64_t error_after_wait(struct ip_socket *s) {
     int error = 0;
     if (s->is_unix && !fs_is(ip_conn(s), FS_IS_ATTACHED))
         real.getsockopt(fs_fd(ip_conn(s)), SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error});
@@ -216,7 +216,7 @@ static int64_t send_on(struct ip_socket *s, const struct pieces *p, int flags, s
         if (part == 0) part = -EAGAIN;
         if (part == -EAGAIN && !(asleep && fs_wait_setting(ip_conn(s), FS_SEND) >= 0)) {
             part = wait_for(s, &w);
-            if (part > 0 && (part = error_behind_wait(s)) == 0) continue;
+            if (part > 0 && (part = error_after_wait(s)) == 0) continue;
         }
         if (part == -EINTR && !is_interrupted(s, &w) && !asleep) continue;
         return end_partial(s, sent, part);

@@ -323,8 +323,7 @@ enum {
 int64_t fs_try_recv(struct fs_connection *c, char *into, size_t room, int flags, int final);
 
 /* Sends without blocking. Returns the bytes accepted, FS_VIOLATED, or -errno. With MSG_OOB what this side sends goes through the kernel
- * from now on. Other `flags` beside FS_POLLS_FIRST and FS_TRIES_AGAIN matter to the kernel
- * only.
+ * from now on. Other `flags` beside FS_POLLS_FIRST and FS_TRIES_AGAIN matter to the kernel only.
  * Errors: EAGAIN (no credit or no room, or a lock's holder is stopped); as TCP gives them: EPIPE, and ECONNRESET, ECONNREFUSED,
  * EHOSTUNREACH, ENETUNREACH, ETIMEDOUT, each once; of send(2) on kernel TCP: EBADF, EFAULT, EINVAL, ENOBUFS, ENOMEM, ENOTCONN. [inside] */
 int64_t fs_try_send(struct fs_connection *c, const char *data, size_t length, int flags);

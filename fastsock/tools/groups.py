@@ -10,6 +10,7 @@ from typing import Any
 from fastsock import config
 from fastsock._native.messages import inspect
 from fastsock.tools.columns import Column, lines
+from fastsock.tools.unix_streams import unix_table
 
 __all__ = ["COLUMNS", "query", "table"]
 
@@ -45,8 +46,7 @@ def query() -> dict[str, dict[str, Any]]:
 def _sockets() -> Iterator[tuple[str, str]]:
     """Names of sockets of members, or of their bells; before each what members of one group have in common, if it is
     known."""
-    with open("/proc/net/unix", encoding="ascii", errors="replace") as table:
-        names = sorted({words[-1] for words in map(str.split, table) if words[-1].startswith(PREFIX)})
+    names = sorted({words[7] for words in unix_table() if words[7:] and words[7].startswith(PREFIX)})
     for name in names:
         key, _, place = name.removeprefix(PREFIX).partition("/")
         if place.isdecimal():

@@ -22,7 +22,7 @@ import attrs
 from fastsock._native import control
 from fastsock._native.libc_front import COUNTERS
 from fastsock.path_events import REASONS
-from fastsock.tools.unix_streams import unix_streams
+from fastsock.tools.unix_streams import unix_streams, unix_table
 
 __all__ = ["COUNTERS", "VERSION", "Connection", "Link", "Process", "query"]
 
@@ -146,9 +146,7 @@ def names(pids: set[int] | None = None) -> list[bytes]:
 
 def _threads() -> dict[str, str]:
     """Returns the names of connection threads in this network namespace, and the inodes of their sockets."""
-    with open("/proc/net/unix", encoding="ascii", errors="replace") as table:
-        lines = [line.split() for line in table if PREFIX in line]
-    return {words[7]: words[6] for words in lines if len(words) == 8 and words[7].startswith(PREFIX)}
+    return {words[7]: words[6] for words in unix_table() if words[7:] and words[7].startswith(PREFIX)}
 
 
 def sockets(pid: int) -> set[int]:

@@ -1,4 +1,5 @@
-"""The connected stream sockets of AF_UNIX, and which are each other's ends: the kernel says so, by sock_diag(7)."""
+"""The sockets of AF_UNIX in this network namespace, and which are each other's ends: the kernel says so, by /proc and
+sock_diag(7)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-__all__ = ["unix_streams"]
+__all__ = ["unix_streams", "unix_table"]
 
 SOCK_DIAG_BY_FAMILY, NETLINK_SOCK_DIAG = 20, 4
 REQUEST, DUMP = 0x1, 0x300
@@ -15,19 +16,22 @@ ESTABLISHED = 1
 HEADER, ASKED, TOLD, ATTRIBUTE = (struct.Struct(layout) for layout in ("=IHHII", "=BBHIII8s", "=BBBBI8s", "=HH"))
 """nlmsghdr, unix_diag_req, unix_diag_msg, nlattr."""
 
-
 UNNAMED = "-"
+
+
+def unix_table() -> list[list[str]]:
+    """Returns the words of each line of /proc/net/unix: seven, and the socket's name if it has one."""
+    with open("/proc/net/unix", encoding="ascii", errors="replace") as table:
+        return [line.rstrip("\n").split(maxsplit=7) for line in table][1:]
 
 
 def unix_streams() -> dict[int, tuple[str, str, int]]:
     """Returns of each connected socket, by its inode, the names of both ends, and the inode of the other one; 0: not
     known."""
     try:
-        with open("/proc/net/unix", encoding="ascii", errors="replace") as table:
-            lines = [line.split(maxsplit=7) for line in table.read().splitlines()[1:]]
+        streams = [words for words in unix_table() if (words[4], words[5]) == ("0001", "03")]
     except OSError:
         return {}
-    streams = [words for words in lines if (words[4], words[5]) == ("0001", "03")]
     names = {int(words[6]): words[7] if len(words) > 7 else UNNAMED for words in streams}
     others = _other_ends()
     return {
