@@ -32,6 +32,7 @@ STREAMS = os.environ.get("TEST_STREAMS")
 ("pair"): the same bodies find out what differs there."""
 
 ON_UNIX_STREAMS = STREAMS is not None
+of_tcp_alone = pytest.mark.skipif(ON_UNIX_STREAMS, reason="an address or an option that a unix stream has not")
 
 PATIENCE = 3
 SECONDS = 20 if STREAMS is None else 3  # (some bodies wait in vain there for what TCP alone does)

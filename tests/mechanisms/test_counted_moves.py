@@ -8,11 +8,13 @@ import pytest
 from harness.counting import traced
 
 MEETING = "socket,bind,listen,connect,accept4,prlimit64,fcntl,epoll_ctl,sendmsg,recvmsg,shutdown"
-ASKING = "getsockopt,setsockopt,getsockname,getpeername,ioctl,poll,newfstatat,fstat"
+ASKING = "getsockopt,setsockopt,getsockname,getpeername,ioctl,newfstatat,fstat"
 ALLOWED = {
-    MEETING: 45,  # 26 to 28; 36 where the visitor was there before its hello
-    ASKING: 72,  # 53 to 64, by what was unread as an end attached, and by waits
+    MEETING: 45,  # 28 to 33; 8 more where the visitor was there before its hello
+    ASKING: 45,  # 20 to 29, by what was unread as an end attached
 }
+OF_THE_PROGRAM = re.compile(r'\d+ +sendmsg\(\d+, {msg_name=NULL, msg_namelen=0, msg_iov=\[{iov_base="[nxy]+"')
+"""What it sends by the kernel while both move: as much as there is time for."""
 PROGRAM = """
 import os, subprocess, sys
 import fastsock
@@ -66,7 +68,7 @@ def moves(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
 
 def counted(calls: list[str], names: str) -> int:
     pattern = re.compile(rf"\d+ +({names.replace(',', '|')})\(")
-    return sum(1 for call in calls if pattern.match(call))
+    return sum(1 for call in calls if pattern.match(call) and not OF_THE_PROGRAM.match(call))
 
 
 @pytest.mark.parametrize("names", [MEETING, ASKING], ids=["meeting", "asking"])

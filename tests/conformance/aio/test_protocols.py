@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness.pairs import SECONDS, Task, payload, reset
+from harness.pairs import ON_UNIX_STREAMS, SECONDS, Task, payload, reset
 
 from conformance.aio.kit import HOST, Buffered, Recorder, World, everywhere
 
@@ -82,11 +82,12 @@ def reported_below(world: World) -> bool:
 
 def check_report(world: World, protocol: Any, message: str, ours: bool = True) -> None:
     (problem,) = world.take_problems()
+    uvloops = f"Fatal error on transport {'UnixTransport' if ON_UNIX_STREAMS else 'TCPTransport'}"
     if world.loop_kind == "uvloop":
-        message = "Fatal error on transport TCPTransport"
+        message = uvloops
     assert problem["message"] == message
     assert problem.keys() == {"message", "exception", "transport", "protocol"}
-    if message != "Fatal error on transport TCPTransport" or problem["exception"].args == ("on purpose",):
+    if message != uvloops or problem["exception"].args == ("on purpose",):
         assert isinstance(problem["exception"], ZeroDivisionError)  # (uvloop makes its own of one in get_buffer)
     if ours:
         assert problem["transport"] is protocol.transport

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from harness.pairs import SECONDS, payload
+from harness.pairs import SECONDS, of_tcp_alone, payload
 
 from conformance.aio.kit import HOST, Recorder, World, everywhere
 
@@ -221,6 +221,7 @@ async def test_close_with_unread_bytes_resets_the_peer(world: World) -> None:
     assert near.events == ["made", "lost"]
 
 
+@of_tcp_alone
 @everywhere
 async def test_linger_zero_resets(world: World) -> None:
     near, far = await world.pair()
@@ -235,6 +236,7 @@ async def test_linger_zero_resets(world: World) -> None:
 # ---- what it tells -------------------------------------------------------------------------------------------
 
 
+@of_tcp_alone
 @everywhere
 async def test_extra_info(world: World) -> None:
     near, far = await world.pair()
