@@ -323,6 +323,8 @@ def run(options: argparse.Namespace, program: list[str]) -> NoReturn:
     if not native:
         launch.check_script(program[0])
     launch.give_signals_back(ignored)
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # what a sitecustomize has printed
+        stream.flush()
     if native or options.libc:
         own = [
             "fastsock-run",

@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -384,8 +385,15 @@ def holdings_at_rest() -> tuple[int, int]:
             with contextlib.suppress(TimeoutError):
                 near.recv(1)
 
-        another = Task(wait).until_asleep()
+        done = threading.Event()
+
+        def wait_on() -> None:
+            while not done.is_set():
+                wait()
+
+        another = Task(wait_on).until_asleep()
         wait()  # what several threads wait for at once has a set of the process's own
+        done.set()
         another.result()
     gc.collect()
     seen = [holdings()]

@@ -309,9 +309,10 @@ class TestSitecustomize:
     def test_is_imported(self, execute, program, source):
         program(source, "custom/sitecustomize.py")
         path = program(self.SHOW)
-        plain = execute([*PYTHON, path], PYTHONPATH="custom")
+        variables = {"PYTHONPATH": "custom", "PYTHONUNBUFFERED": ""}
+        plain = execute([*PYTHON, path], **variables)
         # Two interpreters import it: the one that `run` starts as, and the one it becomes.
-        ours = execute([*RUN, path], PYTHONPATH="custom")
+        ours = execute([*RUN, path], **variables)
         twice = [*plain.stdout.splitlines()[:-1], *plain.stdout.splitlines()]
         assert (ours.returncode, ours.stdout.splitlines()) == (plain.returncode, twice)
         assert ours.stderr == plain.stderr * 2
