@@ -75,7 +75,7 @@ static int futex(void *word, int what, uint32_t value, const struct timespec *ti
 /* Returns `time` in milliseconds, for the older call without a mask, which costs less; -2: it is no whole number of them. (A filter of
  * system calls may know the newer ones alone.) */
 static int64_t whole_ms(const struct timespec *time) {
-    if (ip_load_relaxed(&ip_filtered)) return -2;
+    if (ip_load_relaxed(&ip_sandboxed)) return -2;
     if (!time) return -1;
     return time->tv_nsec % 1000000 || time->tv_sec >= INT32_MAX / 1000 ? -2 : time->tv_sec * 1000 + time->tv_nsec / 1000000;
 }
@@ -105,7 +105,7 @@ static int wait_in_ms(int epoll, struct epoll_event *events, int most, int64_t m
 /* (In milliseconds where the kernel has it not, and where a filter may know the older ones alone.) */
 static int wait_in_ns(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask) {
     int64_t milliseconds = time ? time->tv_sec * 1000 + (time->tv_nsec + 999999) / 1000000 : -1;
-    if (ip_load_relaxed(&ip_filtered) || (!mask && whole_ms(time) >= -1)) return wait_in_ms(epoll, events, most, milliseconds, mask);
+    if (ip_load_relaxed(&ip_sandboxed) || (!mask && whole_ms(time) >= -1)) return wait_in_ms(epoll, events, most, milliseconds, mask);
     long got = call_masked(1, SYS_epoll_pwait2, (long[6]){epoll, (long)events, most, (long)time, (long)mask, SIGNAL_SET}, mask);
     return got < 0 && errno == ENOSYS ? wait_in_ms(epoll, events, most, milliseconds, mask) : (int)got;
 }

@@ -1,10 +1,11 @@
-/* The end of this front end in a process that goes on: before the program filters its system calls, or its threads part.
+/* The end of this front end in a process that goes on: before the program puts itself into a sandbox, or its threads part.
  *
  * Responsible for: that what is on the ring goes back to the kernel first. Never: the end that was asked for (install.c). */
 #include "interpose.h"
 #include "process.h"
 
 #include <linux/seccomp.h>
+#include <sys/resource.h>
 
 static void leave_for_good(struct ip_socket *s, void *with) {
     (void)with;
@@ -24,13 +25,12 @@ void ip_go_without(void) {
     ip_store_relaxed(&ip_activity, IP_INACTIVE);
 }
 
-/* A filter knows the program's calls and not the core's, and may kill for them: from here on this process does what it does without us. */
-void ip_before_filter(void) {
+void ip_before_sandbox(void) {
     if (!ip_is_active() || !ip_is_own_process()) return;
     int error = errno;
     ip_lock();
     ip_go_without();
-    ip_store_relaxed(&ip_filtered, 1);
+    ip_store_relaxed(&ip_sandboxed, 1);
     ip_unlock();
     errno = error;
 }
@@ -41,6 +41,22 @@ int prctl(int what, ...) {
     unsigned long a = va_arg(more, unsigned long), b = va_arg(more, unsigned long), c = va_arg(more, unsigned long);
     unsigned long d = va_arg(more, unsigned long);
     va_end(more);
-    if (what == PR_SET_SECCOMP && (a == SECCOMP_MODE_STRICT || (a == SECCOMP_MODE_FILTER && b))) ip_before_filter();
+    if (what == PR_SET_SECCOMP && (a == SECCOMP_MODE_STRICT || (a == SECCOMP_MODE_FILTER && b))) ip_before_sandbox();
     return real.prctl(what, a, b, c, d);
 }
+
+/* Returns true if this process could open nothing more under the limit, nor raise it again. */
+static int leaves_no_number(const struct rlimit *limit) {
+    int lowest = real.epoll_create1(O_CLOEXEC);
+    if (lowest >= 0) real.close(lowest);
+    return lowest >= 0 && limit->rlim_max <= (rlim_t)lowest;
+}
+
+/* (Of another process, by its id, it is not noticed.) */
+int prlimit(pid_t process, fs_limit_kind kind, const struct rlimit *limit, struct rlimit *before) {
+    int own = !process || process == getpid();
+    if (limit && kind == RLIMIT_NOFILE && own && ip_is_active() && leaves_no_number(limit)) ip_before_sandbox();
+    return real.prlimit(process, kind, limit, before);
+}
+
+int setrlimit(fs_limit_kind kind, const struct rlimit *limit) { return prlimit(0, kind, limit, NULL); }

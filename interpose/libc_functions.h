@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -28,6 +29,7 @@
 #ifdef __GLIBC__
 typedef unsigned long fs_ioctl_request;
 typedef int fs_message_flags;
+typedef __rlimit_resource_t fs_limit_kind;
 typedef struct aiocb *const *fs_aio_list;
 void __chk_fail(void) __attribute__((noreturn)); /* the program's buffer is too small for what it asks for */
 /* What musl does not have may be missing: its loader does not start a program otherwise that has this library by mistake (install.c). */
@@ -39,6 +41,7 @@ ssize_t pwritev2(int fd, const struct iovec *v, int count, off_t at, int flags);
 int epoll_pwait2(int epoll, struct epoll_event *events, int most, const struct timespec *time, const sigset_t *mask);
 typedef int fs_ioctl_request;
 typedef unsigned fs_message_flags;
+typedef int fs_limit_kind;
 typedef struct aiocb *restrict const *fs_aio_list;
 #endif
 
@@ -124,6 +127,9 @@ typedef struct aiocb *restrict const *fs_aio_list;
     E(int, unshare, (int flags), (flags)) \
     E(int, setns, (int fd, int kind), (fd, kind)) \
     E(int, prctl, (int what, unsigned long a, unsigned long b, unsigned long c, unsigned long d), (what, a, b, c, d)) \
+    E(int, setrlimit, (fs_limit_kind kind, const struct rlimit *limit), (kind, limit)) \
+    E(int, prlimit, (pid_t process, fs_limit_kind kind, const struct rlimit *limit, struct rlimit *before), \
+      (process, kind, limit, before)) \
     /* signals */ \
     E(int, sigaction, (int number, const struct sigaction *how, struct sigaction *before), (number, how, before))
 

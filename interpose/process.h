@@ -22,8 +22,10 @@ static inline void ip_before_clone(uint64_t flags) {
     if (flags & CLONE_THREAD && !(flags & CLONE_FILES)) ip_before_thread_with_table();
 }
 
-/* The program is about to filter its system calls (seccomp(2)). */
-void ip_before_filter(void);
+/* The program is about to filter its system calls (seccomp(2)), with a filter that knows its calls and not the core's and may kill for
+ * them; or to set itself a limit below which nothing can be opened, as such programs do first. From here on it does what it does without
+ * us. */
+void ip_before_sandbox(void);
 
 /* From here on this process does what it does without us: what is on the ring goes back to the kernel. With the lock. */
 void ip_go_without(void);

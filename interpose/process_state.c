@@ -6,7 +6,7 @@
 
 #include <sys/mman.h>
 
-fs_word32 ip_activity, ip_is_serving, ip_filtered, ip_copied_past, ip_cancels, ip_thread_due;
+fs_word32 ip_activity, ip_is_serving, ip_sandboxed, ip_copied_past, ip_cancels, ip_thread_due;
 struct ip_above ip_above;
 __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
 

@@ -15,8 +15,8 @@
 
 /* ---- the process --------------------------------------------------------------------------------------------------- */
 
-/* What this front end does in the process (install.c, ip_before_filter). Changes with the lock; relaxed: the calls of other threads that it
- * ends go on as they have begun. */
+/* What this front end does in the process (install.c, ip_before_sandbox). Changes with the lock; relaxed: the calls of other threads that
+ * it ends go on as they have begun. */
 extern fs_word32 ip_activity;
 enum {
     IP_INACTIVE,
@@ -42,7 +42,7 @@ static inline int ip_is_active(void) { return ip_load_relaxed(&ip_activity) != I
 static inline int ip_is_taking(void) { return ip_load_relaxed(&ip_activity) == IP_TAKING; }
 static inline int ip_is_claiming(void) { return ip_load_relaxed(&ip_activity) >= IP_CLAIMING; }
 
-extern fs_word32 ip_filtered; /* the program has filtered its system calls: the core makes those alone that a filter may know */
+extern fs_word32 ip_sandboxed; /* the program may have filtered its system calls: the core makes those alone that a filter may know */
 
 /* True in the process that this front end serves: not in a child of vfork, which runs in its memory, nor in one that was forked past us. */
 extern fs_word32 *ip_original_mark; /* 0 in a copy of this process's memory, however it was made; relaxed */

@@ -84,8 +84,9 @@ static int serve(long number, const long a[6], long *got) {
     case SYS_unshare: *got = unshare((int)a[0]); return 1;
     case SYS_setns: *got = setns((int)a[0], (int)a[1]); return 1;
     case SYS_prctl: *got = prctl((int)a[0], a[1], a[2], a[3], a[4]); return 1;
+    case SYS_prlimit64: *got = prlimit((pid_t)a[0], (fs_limit_kind)a[1], (const struct rlimit *)a[2], (struct rlimit *)a[3]); return 1;
     case SYS_seccomp:
-        if (a[0] == SECCOMP_SET_MODE_STRICT || (a[0] == SECCOMP_SET_MODE_FILTER && a[2])) ip_before_filter();
+        if (a[0] == SECCOMP_SET_MODE_STRICT || (a[0] == SECCOMP_SET_MODE_FILTER && a[2])) ip_before_sandbox();
         return 0;
     case IO_URING_SETUP: errno = ENOSYS; *got = -1; return 1;
     default: return 0;

@@ -1,5 +1,6 @@
 /* Control requests of the peers: finds the connection that a request is for, and keeps it from ending until it has answered. The
- * connection makes the answer. Also receives the peers' offers of pages of event sets. Users that are not trusted get no answer. */
+ * connection makes the answer. Also receives the peers' offers of pages of event sets. Who does not know a connection's id gets no
+ * answer. */
 #include "control/control_requests.h"
 
 #include <limits.h>
@@ -132,20 +133,20 @@ static void release_target(struct fs_request_handler *handler) {
  * nothing.) */
 static int is_trusted(uint32_t user) { return fs_is_trusted(user) && !fs_rendezvous_dir(); }
 
-/* Returns true if requests of a user are answered. */
-static int admits(uint32_t user) { return fs_admits(user) || fs_dir_admits(user); }
-
-/* Returns true if a sender's descriptors may be received: from a trusted user, or from the peer of a connection, which knows its id. */
-static int may_send_fds(const struct fs_control_peek *seen) {
+/* Returns true if who says so has the region of a connection: the id in it is drawn at random. Its user says nothing more, and may be
+ * another one than that of the process which met this one: a child that has given up its privileges. */
+static int knows_id(const unsigned char request[FS_CONTROL_KEY_SIZE]) {
     int known = 0;
-    if (!seen->named) return 0;
-    if (is_trusted(seen->user)) return 1;
-    if (!admits(seen->user) || !seen->is_request) return 0;
     fs_control_lock();
     for (int i = 0; i < fs_control_state.on_ring_count && !known; i++)
-        known = memcmp(fs_control_state.on_ring[i].id, seen->request, FS_CONTROL_KEY_SIZE) == 0;
+        known = memcmp(fs_control_state.on_ring[i].id, request, FS_CONTROL_KEY_SIZE) == 0;
     fs_control_unlock();
     return known;
+}
+
+/* Returns true if a sender's descriptors may be received. */
+static int may_send_fds(const struct fs_control_peek *seen) {
+    return seen->named && (is_trusted(seen->user) || (seen->is_request && knows_id(seen->request)));
 }
 
 /* Call without the table lock. Returns true if answered; else the answer is due. */
@@ -295,11 +296,10 @@ int fs_handle_requests(int request_fd) {
         taken++;
         if (taken % FLOOD == 0) due |= answer_unasked(1);
         if (took == FS_CONTROL_QUERY && fs_is_trusted(user) && fs_reply_allowed(fs_now())) fs_answer_query(request_fd, &requester);
-        int permitted = admits(user);
-        if (took == FS_CONTROL_PAGE_OFFER && permitted) accept_page_offer(&requester, request, brought);
+        if (took == FS_CONTROL_PAGE_OFFER && (is_trusted(user) || knows_id(request))) accept_page_offer(&requester, request, brought);
         if (took == FS_CONTROL_TAP && is_trusted(user) && fs_reply_allowed(fs_now())) accept_observer(brought[0]);
         int is_request = took == FS_CONTROL_REQUEST || took == FS_CONTROL_WAY;
-        struct fs_connection *c = is_request && permitted ? find_target(&handler, request) : NULL;
+        struct fs_connection *c = is_request ? find_target(&handler, request) : NULL;
         if (c) {
             if (took == FS_CONTROL_WAY) take_over(c, brought[0]);
             else if (brought[0] >= 0) fs_resend_unread(c, brought[0]);

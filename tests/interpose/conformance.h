@@ -63,7 +63,7 @@ int pass_on(int fd);                /* the number as another process would get i
     X(late) X(hangups) X(signals) X(threads) X(closed) X(closed_copies) X(deaths) X(streams) X(orphan) X(passed) X(inherits) \
     X(spliced) X(forks) X(forked_waits) X(abandoned) X(closed_instances) X(forked_alone) X(forked_past) X(programs) X(cancelled) \
     X(leaps) X(spawns) X(daemons) X(changes) X(filtered) X(numbers_left) X(exits) X(renamed) X(shares) X(interrupted_calls) \
-    X(interrupted_by) X(masks) X(moments) X(renumbers) X(closed_by_handlers) X(pipes) X(filters) X(forking_threads) \
+    X(interrupted_by) X(masks) X(moments) X(renumbers) X(closed_by_handlers) X(pipes) X(filters) X(sandboxes) X(forking_threads) \
     X(other_threads) X(failing_programs) X(becoming) X(holders) X(last_words) X(refusals) X(flags_of_others) X(numbered_again) \
     X(limited) X(locked) X(parts) X(free_numbers) X(shared_single_events) X(bridged_member) X(shared_instances) X(ways) \
     X(standard) X(requests) X(given_again) X(early_registered) X(early_instances) X(early_connects) X(early_shut) X(early_urgent) \
