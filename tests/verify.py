@@ -35,7 +35,7 @@ def changed_files(since: str) -> list[str]:
     return [
         line
         for command in commands
-        for line in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+        for line in subprocess.check_output(command, cwd=ROOT, text=True, timeout=60).splitlines()
     ]
 
 

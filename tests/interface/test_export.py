@@ -41,7 +41,7 @@ def with_libraries(root: Path, program: Path) -> None:
     """Copies a program, and what it needs of the C library."""
     shutil.copy(program, root / program.name)
     told = [
-        subprocess.run(["ldd", file], capture_output=True, text=True, check=False).stdout
+        subprocess.run(["ldd", file], capture_output=True, text=True, timeout=60, check=False).stdout
         for file in (root / "fastsock/fastsock-run", program)
     ]
     words = {word for text in told for word in text.split() if word.startswith("/")}

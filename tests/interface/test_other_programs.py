@@ -73,7 +73,7 @@ def built(kind: str, folder: Path) -> Path:
     source.write_text(HELLO)
     if (
         shutil.which(words[0]) is None
-        or subprocess.run([*words, source, "-o", program], check=False, capture_output=True).returncode
+        or subprocess.run([*words, source, "-o", program], check=False, capture_output=True, timeout=60).returncode
     ):
         pytest.skip(f"cannot be built here: {' '.join(words)}")
     if kind.startswith("setuid"):

@@ -23,6 +23,38 @@ void nap(int milliseconds) {
     while (nanosleep(&rest, &rest) < 0) {}
 }
 
+static struct {
+    void *(*body)(void *);
+    void *given;
+    _Atomic pid_t number;
+} beginning;
+
+static void *begins(void *nothing) {
+    (void)nothing;
+    void *(*body)(void *) = beginning.body, *given = beginning.given;
+    beginning.number = gettid();
+    return body(given);
+}
+
+/* Nothing tells that a call waits: the thread sleeps, and has done so for some looks; or it has ended. */
+pthread_t asleep_in(void *(*body)(void *), void *given) {
+    char path[64], stat[512];
+    pthread_t thread;
+    beginning.body = body, beginning.given = given, beginning.number = 0;
+    if (pthread_create(&thread, NULL, begins, NULL)) abort();
+    for (int looks = 0; looks < 3; nap(1)) {
+        if (!beginning.number) continue;
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", beginning.number);
+        FILE *file = fopen(path, "re");
+        if (!file) break;
+        stat[fread(stat, 1, sizeof stat - 1, file)] = 0;
+        fclose(file);
+        char *end = strrchr(stat, ')');
+        looks = end && end[2] == 'S' ? looks + 1 : 0;
+    }
+    return thread;
+}
+
 int pass_on(int fd) {
     char byte = 0, space[CMSG_SPACE(sizeof(int))] = "";
     int pair[2], got;

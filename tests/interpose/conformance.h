@@ -36,6 +36,7 @@ extern char **environ;
 long say(const char *what, long got); /* returns `got` */
 void show(const char *data, long length);
 void nap(int milliseconds);
+pthread_t asleep_in(void *(*body)(void *), void *given); /* a thread that has begun to wait */
 
 void install(void);    /* the library, while the process runs */
 void tell_path(int a, int b);

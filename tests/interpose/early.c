@@ -232,8 +232,8 @@ void early_threads(int a, int b) {
         long sum = 0, bytes = 0;
         connect_pair(&c, &d);
         struct receiver r = {d, 0, 0};
-        pthread_create(&thread, NULL, round & 1 ? polls_first : receives_all, &r);
-        if (round < 4) nap(10);
+        if (round < 4) thread = asleep_in(round & 1 ? polls_first : receives_all, &r);
+        else pthread_create(&thread, NULL, round & 1 ? polls_first : receives_all, &r);
         if (round < 2) {
             for (int i = 0; i < 3000; i++) {
                 size_t piece = (size_t)(i % 97) + 1;
@@ -256,25 +256,8 @@ void early_threads(int a, int b) {
 }
 
 /* Closed under a call, and its record taken by the next one; and a thread that never comes back out of its call. */
-static _Atomic pid_t receiver;
-
-/* Until the thread sleeps, and has done so for some looks: nothing tells that a call waits. */
-static void await_sleep(void) {
-    char path[64], stat[512];
-    for (int looks = 0; looks < 3; nap(1)) {
-        snprintf(path, sizeof path, "/proc/self/task/%d/stat", receiver);
-        FILE *file = receiver ? fopen(path, "re") : NULL;
-        size_t length = file ? fread(stat, 1, sizeof stat - 1, file) : 0;
-        if (file) fclose(file);
-        stat[length] = 0;
-        char *end = strrchr(stat, ')');
-        looks = end && end[2] == 'S' ? looks + 1 : 0;
-    }
-}
-
 static void *receives_one(void *fd) {
     char byte;
-    receiver = gettid();
     return (void *)(long)read((int)(long)fd, &byte, 1);
 }
 
@@ -284,9 +267,7 @@ void early_closed(int a, int b) {
         pthread_t thread;
         void *got;
         connect_pair(&c, &d);
-        receiver = 0;
-        pthread_create(&thread, NULL, receives_one, (void *)(long)d);
-        await_sleep();
+        thread = asleep_in(receives_one, (void *)(long)d);
         if (round % 4 == 3) {
             pthread_cancel(thread);
             pthread_join(thread, &got);

@@ -221,8 +221,7 @@ void forked_waits(int a, int b) {
         void *told;
         int status, instance = epoll_create1(0), go[2];
         if (epoll_ctl(instance, EPOLL_CTL_ADD, b, &wanted) || pipe(go)) abort();
-        pthread_create(&thread, NULL, waits_there, (void *)(long)instance);
-        nap(5);
+        thread = asleep_in(waits_there, (void *)(long)instance);
         pid_t child = fork();
         if (child == 0) {
             struct pollfd asks = {b, POLLIN, 0};
@@ -238,16 +237,8 @@ void forked_waits(int a, int b) {
     }
 }
 
-static _Atomic int begins;
-
-static void *waits_at_once(void *instance) {
-    begins = 1;
-    return waits_there(instance);
-}
-
 static void *waits_shortly(void *instance) {
     struct epoll_event told;
-    begins = 1;
     return (void *)(long)epoll_wait((int)(long)instance, &told, 1, 200);
 }
 
@@ -269,10 +260,7 @@ void abandoned(int a, int b) {
         int comes = i & 1, other = i & 2, pipes[2] = {-1, -1};
         int instance = epoll_create1(0);
         if (epoll_ctl(instance, EPOLL_CTL_ADD, b, &wanted)) abort();
-        begins = 0;
-        pthread_create(&thread, NULL, comes ? waits_at_once : waits_shortly, (void *)(long)instance);
-        while (!begins) nap(1);
-        nap(50);
+        thread = asleep_in(comes ? waits_there : waits_shortly, (void *)(long)instance);
         SAY(close(instance));
         if (other && pipe(pipes)) abort();
         if (comes) SAY(write(a, "x", 1));
@@ -351,14 +339,12 @@ static void *reads(void *fd) {
 void closed(int a, int b) {
     pthread_t thread;
     void *got;
-    pthread_create(&thread, NULL, reads, (void *)(long)b);
-    nap(50);
+    thread = asleep_in(reads, (void *)(long)b);
     SAY(close(b)); /* somebody is in a call on it, which goes on */
     SAY(write(b, "x", 1));
     SAY(write(a, "late", 4));
     pthread_join(thread, &got);
     SAY((long)got);
-    nap(20);
     SAY(read(a, &got, 1));
 }
 
@@ -378,8 +364,7 @@ void forked_past(int a, int b) {
         connect_pair(&x, &y), connect_pair(&v, &w);
         use(x, y), use(v, w);
         if (pipe(go) || pipe(done)) abort();
-        pthread_create(&thread, NULL, polls_number, (void *)(long)y);
-        nap(30);
+        thread = asleep_in(polls_number, (void *)(long)y);
         pid_t child = fork();
         if (child == 0) {
             long got = read(go[0], &byte, 1) + recv(y, &byte, 1, MSG_DONTWAIT);
@@ -388,8 +373,7 @@ void forked_past(int a, int b) {
         SAY(write(x, "x", 1));
         pthread_join(thread, &found);
         SAY(found);
-        pthread_create(&thread, NULL, polls_number, (void *)(long)w);
-        nap(30);
+        thread = asleep_in(polls_number, (void *)(long)w);
         SAY(write(go[1], "", 1) + read(done[0], &byte, 1) + write(v, "x", 1));
         pthread_join(thread, &found);
         SAY(found);
@@ -403,16 +387,13 @@ void closed_copies(int a, int b) {
     for (int by_poll = 0; by_poll < 2; by_poll++) {
         struct epoll_event e = {EPOLLIN, {.u64 = 7}};
         int instance = epoll_create1(0), copy = dup(b);
-        pthread_t thread, other;
         void *found;
         char byte;
-        pthread_create(&thread, NULL, polls_number, (void *)(long)copy);
-        nap(50);
+        pthread_t thread = asleep_in(polls_number, (void *)(long)copy), other;
         SAY(close(copy));
-        if (by_poll) pthread_create(&other, NULL, polls_number, (void *)(long)b);
+        if (by_poll) other = asleep_in(polls_number, (void *)(long)b);
         else SAY(epoll_ctl(instance, EPOLL_CTL_ADD, b, &e));
         if (!by_poll) waits("nothing", instance, 10);
-        nap(50);
         SAY(write(a, "x", 1));
         pthread_join(thread, &found);
         SAY(found);

@@ -42,7 +42,7 @@ def library() -> ctypes.CDLL:
     compiler = shlex.split(os.environ.get("CC", "gcc"))
     with tempfile.TemporaryDirectory() as directory:
         binary = Path(directory) / "ring.so"
-        subprocess.run([*compiler, *FLAGS, f"-I{CORE}", *SOURCES, "-o", str(binary)], check=True)
+        subprocess.run([*compiler, *FLAGS, f"-I{CORE}", *SOURCES, "-o", str(binary)], check=True, timeout=110)
         lib = ctypes.CDLL(str(binary))
     u32, u64, size, pointer = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
     for name, result, *arguments in (

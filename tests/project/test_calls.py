@@ -48,7 +48,7 @@ def calls_among(objects: Path) -> Calls:
     needed: dict[str, set[str]] = defaultdict(set)
     names = {path.name: path.name.removesuffix(".c.o").replace("-", "/") for path in objects.glob("*.o")}
     told = subprocess.run(
-        ["nm", "-P", "-A", *sorted(names)], cwd=objects, capture_output=True, text=True, check=True
+        ["nm", "-P", "-A", *sorted(names)], cwd=objects, capture_output=True, text=True, timeout=60, check=True
     ).stdout
     for file, name, kind in re.findall(r"^(\S+): (\S+) (\w)", told, re.MULTILINE):
         if kind == "U":

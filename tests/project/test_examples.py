@@ -66,7 +66,7 @@ def test_pair(name, server_way, client_way, files, tmp_path):
     assert expected.items() <= json.loads(done.stdout).items()
     assert [json.loads(line) for line in said[1:]] == ([told] if told else [])
     if name in ("http", "ftp"):
-        assert subprocess.run(["diff", "-r", files, tmp_path / "there"], check=False).returncode == 0
+        assert subprocess.run(["diff", "-r", files, tmp_path / "there"], timeout=60, check=False).returncode == 0
     for end, way in (("server", server_way), ("client", client_way)):
         # The super-server's statistics tell only of a connection that it gave away.
         if way == FASTSOCK and (name, end) != ("inetd", "server"):

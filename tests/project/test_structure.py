@@ -163,6 +163,23 @@ def test_each_part_of_a_module_is_of_one_module() -> None:
     assert sorted(included) == sorted(path.name for path in NATIVE.glob("*.pxi"))
 
 
+def test_no_test_waits_for_a_program_without_a_limit() -> None:
+    """(What a soak runs is watched by its driver.)"""
+    runs, unlimited = {"subprocess.run", "subprocess.check_call", "subprocess.check_output"}, []
+    calls = [
+        (path, call)
+        for path in Path(__file__).parents[1].rglob("*.py")
+        if "soak" not in path.parts and path.name != "test_unix_streams.py"  # (that is limited by its inner session)
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in runs
+    ]
+    for path, call in calls:
+        if not {"timeout", None} & {keyword.arg for keyword in call.keywords}:
+            unlimited.append(f"{path}:{call.lineno}")
+    assert len(calls) > 40
+    assert unlimited == []
+
+
 # ---- the native part -----------------------------------------------------------------------------------------
 
 LABEL = re.compile(r"SYNC: (?P<label>[a-z][a-z ]*?) - ")

@@ -50,5 +50,5 @@ SYSTEMS = "/usr/bin/python3"
 READ = "print(open('/proc/self/maps').read())"
 for program in ["cat", "/proc/self/maps"], *([[SYSTEMS, "-c", READ]] if os.path.exists(SYSTEMS) else []):
     words = [sys.executable, "-m", "fastsock", "run", *program]
-    told = subprocess.run(words, capture_output=True, text=True, check=True)
+    told = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
     assert launch.LIBRARY in told.stdout, told.stderr

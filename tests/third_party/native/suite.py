@@ -44,7 +44,7 @@ def fetch(name: str, cache: Path) -> Path:
     apt = ["apt-get", "-q", *(word for option in options for word in ("-o", option))]
     call([*apt, "update"], cache)
     records = subprocess.run(
-        ["apt-cache", *apt[2:], "showsrc", name], cwd=cache, capture_output=True, text=True, check=False
+        ["apt-cache", *apt[2:], "showsrc", name], cwd=cache, capture_output=True, text=True, timeout=100, check=False
     )
     versions = dict.fromkeys(re.findall(r"(?m)^Version: (.+)", records.stdout))
     for version in reversed(versions):  # a list may name a version that its server has no more

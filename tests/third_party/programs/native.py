@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +58,6 @@ def ordinary_user() -> list[str]:
     if os.geteuid() != 0:
         return []
     words = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
-    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+    if not shutil.which("unshare") or ended([*words, "true"], None).returncode:
         pytest.skip("it does not run as root, and user namespaces are not allowed")
     return words

@@ -27,6 +27,8 @@ class Suite:
     """Tests for every run of pytest: shell patterns of ids; "*" is all of them."""
     resources: str = "network"
     """The `-u` of `python -m test`."""
+    until: tuple[int, int] = (4, 0)
+    """The version of Python that has it no more, with the module that it tests."""
 
 
 TCP_CLASSES = "*TCP* *FileObject* *BasicSocketPairTest* *SendfileUsing* *NonBlocking* *CreateServer* *InheritanceTest*"
@@ -56,8 +58,8 @@ SUITES = {
         Suite("test_os"),
         Suite("test_subprocess", ring=False),
         Suite("test_asyncio"),
-        Suite("test_asyncore"),
-        Suite("test_telnetlib", ring=False),  # its server never sends
+        Suite("test_asyncore", until=(3, 12)),
+        Suite("test_telnetlib", ring=False, until=(3, 13)),  # its server never sends
         Suite("test_multiprocessing_fork"),
         Suite("test_multiprocessing_forkserver"),
         Suite("test_multiprocessing_spawn"),

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from . import __main__ as stdlib
 from .environment import throw_away
 from .interpreter import run_suite
-from .suites import SUITES, exceptions
+from .suites import SUITES, Suite, exceptions
 
 CHECKOUT = Path(__file__).parents[3]
 
@@ -69,6 +70,20 @@ def test_a_module_that_is_not_there() -> None:
     with throw_away(None) as environment:
         run = run_suite(environment, "test_not_there", "network")
     assert [outcome.what for outcome in run.outcomes.values()] == ["absent"]
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_suite_of_which_nothing_runs_is_a_failure(
+    others: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is named; also where others ran."""
+    suites = [Suite("test_not_there", quick="*"), *([Suite("test_select", ring=False, quick="*")] if others else [])]
+    monkeypatch.setattr(stdlib, "SUITES", {suite.name: suite for suite in suites})
+    monkeypatch.setattr(sys, "argv", ["stdlib", "--quick", "--mode", "eager"])
+    assert stdlib.main() == 1
+    said = capsys.readouterr().out
+    assert ("test_select eager: " in said) == others
+    assert said.splitlines()[-2:] == ["NOT RUN: test_not_there (this Python may come without it)", "FAILED"]
 
 
 CHILD = """\
