@@ -13,7 +13,7 @@ void ip_settle(struct ip_socket *s) {
     struct fs_connection *c = ip_conn(s);
     int served = s->opened && !s->driven && !fs_is(c, FS_IS_CLOSED) && !fs_is(c, FS_IS_OUT) &&
                  (fs_path_is_undecided(c) || fs_is(c, FS_IS_ATTACHED) || s->owes_error);
-    /* SYNC: early - pairs with ip_begin_early. */
+    /* SYNC: early - pairs with ip_begins_early. */
     if (ip_load_relaxed(&s->thing.kind) != IP_NOTHING) ip_store_sc(&s->thing.kind, served ? IP_CONNECTION : IP_SOCKET);
 }
 
@@ -29,18 +29,31 @@ static void catch_up(struct ip_socket *s) {
     }
 }
 
+void ip_count_early(struct ip_socket *s) {
+    s->allowed = fs_early_count(ip_conn(s), s->allowed - ip_load_relaxed(&s->left));
+    ip_store_relaxed(&s->left, s->allowed);
+}
+
 void ip_open(struct ip_socket *s) {
     if (!ip_is(&s->thing, IP_EARLY)) return;
+    ip_count_early(s);
     s->opened = fs_conn_begin(ip_conn(s), fs_fd(ip_conn(s)), ip_load_relaxed(&s->unset)) == 0;
     if (s->opened) catch_up(s);
     ip_settle(s);
+}
+
+/* True if it stays early for some operations more. */
+static int stays_early(struct ip_socket *s) {
+    ip_count_early(s);
+    if (!s->allowed && fs_early_waits(ip_conn(s), !s->is_unix)) ip_count_early(s);
+    return s->allowed != 0;
 }
 
 static void open_number(int fd, int may_wait) {
     struct ip_socket *s = ip_socket_at(fd);
     if (!s || !ip_is(&s->thing, IP_EARLY) || !ip_is_own_process()) return;
     ip_lock();
-    if (ip_socket_at(fd) == s && !(may_wait && fs_early_waits(ip_conn(s), !s->is_unix))) ip_open(s);
+    if (ip_socket_at(fd) == s && ip_is(&s->thing, IP_EARLY) && !(may_wait && stays_early(s))) ip_open(s);
     ip_unlock();
 }
 
@@ -64,7 +77,7 @@ void ip_take_step(struct ip_socket *s, const struct fs_attach_hooks *hooks, stru
     ip_above.look_again();
     ip_wrap_later_handlers();
     ip_lock();
-    /* SYNC: early - pairs with ip_begin_early: no call is in the kernel that would not hear of what comes by the ring, or comes too late
+    /* SYNC: early - pairs with ip_begins_early: no call is in the kernel that would not hear of what comes by the ring, or comes too late
      * for it. */
     int inside = !ip_load_sc(&s->inside) && ip_hold(s, &call);
     if (inside) {
@@ -104,26 +117,15 @@ struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *ca
 }
 
 struct ip_socket *ip_begin_early(int fd, struct ip_thing *thing, struct fs_call *call) {
-    struct ip_socket *s = (struct ip_socket *)thing;
-    /* SYNC: early - pairs with ip_settle and ip_take_step: who opens it stores what it is, and then looks if a call is inside; this call is
-     * inside, and then looks what it is. */
-    ip_add(&s->inside, 1);
-    int is_early = ip_thing_at(fd) == thing && ip_load_sc(&thing->kind) == IP_EARLY;
-    if (is_early && !fs_early_operate(ip_conn(s))) {
-        call->connection = ip_conn(s);
+    if (ip_begins_early(fd, thing)) {
+        call->connection = ip_conn((struct ip_socket *)thing);
         return NULL;
     }
-    ip_add(&s->inside, -1u);
-    if (is_early && !ip_is_own_process()) return NULL;
-    if (is_early) open_number(fd, 1);
+    if (ip_thing_at(fd) == thing && ip_is(thing, IP_EARLY)) {
+        if (!ip_is_own_process()) return NULL;
+        open_number(fd, 1);
+    }
     return ip_begin(fd, call);
-}
-
-void ip_end_early(struct fs_call *call, int64_t result) {
-    struct ip_socket *s = ip_socket_of(call->connection);
-    if (result > 0) ip_store_relaxed(&s->under_way, 0);
-    /* (It is 0 already where this process was forked in a handler that has interrupted the call.) */
-    if (ip_load_relaxed(&s->inside)) ip_add(&s->inside, -1u);
 }
 
 void ip_after_exit(struct ip_socket *s, struct fs_call *call, enum fs_exit_action after) {

@@ -41,12 +41,15 @@ int ip_loops_drive;
 
 int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service) {
     if (s->opened || ip_is(&s->thing, IP_EARLY)) {
+        if (ip_is(&s->thing, IP_EARLY)) ip_count_early(s);
         if (!under_way) fs_path_connected(ip_conn(s));
+        if (ip_is(&s->thing, IP_EARLY)) ip_count_early(s);
         return 0;
     }
     ip_store_relaxed(&s->under_way, (uint32_t)under_way);
-    fs_early_begin(ip_conn(s), fd);
     int meets = fs_path_begin(ip_conn(s), ip_settings.move_after, service, under_way);
+    fs_early_begin(ip_conn(s), fd);
+    ip_count_early(s);
     ip_store_relaxed(&s->thing.kind, IP_EARLY);
     if (ip_unlikely(fd <= 2)) { /* the C library reads, writes, replaces and closes the standard streams itself */
         ip_leave_ring(s);
@@ -88,8 +91,9 @@ int ip_give_back(void) {
 static void lose_number(struct ip_socket *s, int fd, int is_closed) {
     struct fs_call call;
     int last = s->thing.numbers == 1, other;
-    if (last) ip_end_of_pair(s);
+    if (last && ip_unlikely(ip_load_relaxed(&s->pair) || s->shared_with)) ip_end_of_pair(s);
     if (ip_is(&s->thing, IP_EARLY)) {
+        ip_count_early(s);
         if (!ip_load_relaxed(&s->under_way)) fs_path_connected(ip_conn(s));
         fs_early_end(ip_conn(s));
     }

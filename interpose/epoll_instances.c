@@ -3,9 +3,6 @@
  * Responsible for: that an instance has one poller, once it needs it. Never: waits (poll_calls.c). */
 #include "interpose.h"
 
-/* SYNC: poller - pairs with ip_poller_for: it is whole. */
-struct fs_poller *ip_poller_of(struct ip_epoll *e) { return ip_load_acquire(&e->poller); }
-
 struct fs_poller *ip_poller_for(struct ip_epoll *e, int epoll, int *failed) {
     struct fs_poller *p = ip_poller_of(e);
     if (p) return p;

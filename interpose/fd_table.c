@@ -135,6 +135,8 @@ struct ip_socket *ip_new_socket(void) {
     ip_store_relaxed(&s->tells_left, IP_LEFT_NOT_ASKED);
     fs_conn_init(ip_conn(s));
     s->opened = s->driven = s->waited_past = s->owes_error = s->shut = 0;
+    s->allowed = 0;
+    ip_store_relaxed(&s->left, 0);
     s->registered.in = NULL;
     ip_store_relaxed(&s->pair, NULL);
     s->shared_with = NULL;

@@ -70,6 +70,8 @@ struct ip_socket {
     int opened;            /* the connection was opened, and is not released yet */
     fs_word32 under_way;   /* its connect was under way, and nothing has come through since; relaxed */
     fs_word32 inside;      /* calls that have begun while it was early, and are in the kernel */
+    fs_word32 left;        /* of the operations that it may make while it is early; relaxed, */
+    uint32_t allowed;      /* and what was left when the core was told last. With the lock */
     int shut;              /* while it was early: 1: for receiving, 2: for sending. With the lock */
     struct ip_registration registered;
     int owes_error;        /* the next call returns an error that the core keeps. With the lock */
@@ -157,7 +159,38 @@ void ip_take_again(void *held);
 
 struct ip_socket *ip_begin_on(int fd, struct ip_thing *thing, struct fs_call *call);
 struct ip_socket *ip_begin_early(int fd, struct ip_thing *thing, struct fs_call *call);
-void ip_end_early(struct fs_call *call, int64_t result);
+
+/* Calls that are inside an early connection. (Where no other thread runs, nobody looks meanwhile but a handler, whose own calls are over
+ * when it returns.) */
+static inline void ip_count_inside(struct ip_socket *s, uint32_t calls) {
+    if (ip_has_threads()) ip_add(&s->inside, calls);
+    else ip_store_relaxed(&s->inside, ip_load_relaxed(&s->inside) + calls);
+}
+
+void ip_count_early(struct ip_socket *s); /* the core learns how many operations it has made. With the lock */
+
+/* True if a call on the number is the kernel's, and counted: ip_end_early follows it. Most calls of short sessions are such. */
+static inline __attribute__((always_inline)) int ip_begins_early(int fd, struct ip_thing *thing) {
+    struct ip_socket *s = (struct ip_socket *)thing;
+    if (!ip_is(thing, IP_EARLY)) return 0;
+    /* SYNC: early - pairs with ip_settle and ip_take_step: who opens it stores what it is, and then looks if a call is inside; this call is
+     * inside, and then looks what it is. */
+    ip_count_inside(s, 1);
+    uint32_t left = ip_load_relaxed(&s->left);
+    if (ip_likely(left && ip_thing_at(fd) == thing && ip_load_sc(&thing->kind) == IP_EARLY)) {
+        ip_store_relaxed(&s->left, left - 1); /* (of two threads that count at once, one may not be counted) */
+        return 1;
+    }
+    ip_count_inside(s, -1u);
+    return 0;
+}
+
+static inline ssize_t ip_end_early(struct ip_socket *s, ssize_t result) {
+    if (ip_unlikely(ip_load_relaxed(&s->under_way)) && result > 0) ip_store_relaxed(&s->under_way, 0);
+    /* (It is 0 already where this process was forked in a handler that has interrupted the call.) */
+    if (ip_likely(ip_load_relaxed(&s->inside))) ip_count_inside(s, -1u);
+    return result;
+}
 
 /* A number's connection, if a call on it is ours to serve; the caller is inside then, until ip_end. NULL: the kernel's, and
  * ip_end_kernel follows it. */
@@ -171,8 +204,7 @@ static inline struct ip_socket *ip_begin(int fd, struct fs_call *call) {
 
 /* The kernel's call has returned that. */
 static inline ssize_t ip_end_kernel(struct fs_call *call, ssize_t result) {
-    if (call->connection) ip_end_early(call, result);
-    return result;
+    return call->connection ? ip_end_early(ip_socket_of(call->connection), result) : result;
 }
 
 /* Begins a call on a socket that the caller knows to stay, until ip_end. 0: it is not open. */
@@ -224,7 +256,10 @@ void ip_open_number(int fd);
 
 /* The poller of an instance, or NULL; and made if there is none: NULL with -errno in `*failed`. `epoll`: a number of the instance. (Another
  * thread may have closed it since it was looked up: whoever has the record next gets no poller of it.) */
-struct fs_poller *ip_poller_of(struct ip_epoll *e);
+static inline struct fs_poller *ip_poller_of(struct ip_epoll *e) {
+    /* SYNC: poller - pairs with ip_poller_for: it is whole. */
+    return ip_load_acquire(&e->poller);
+}
 struct fs_poller *ip_poller_for(struct ip_epoll *e, int epoll, int *failed);
 
 /* Where the kernel has the registration of a socket as the program has made it, or NULL. With the lock. */

@@ -30,28 +30,36 @@ static int64_t sent(struct ip_socket *s, const void *data, size_t length, int fl
 }
 
 /* Of an early connection: a long send moves on its way, and the core has to know of an urgent byte, whose mark is the kernel's. */
+static inline int opens_early(size_t length, int flags) { return ip_unlikely(length > IP_STRIDE || flags & MSG_OOB); }
+
 static struct ip_socket *begin_sending(int fd, struct fs_call *call, size_t length, int flags) {
-    if (ip_unlikely(length > IP_STRIDE || flags & MSG_OOB)) ip_open_number(fd);
+    if (opens_early(length, flags)) ip_open_number(fd);
     return ip_begin(fd, call);
 }
 
-static __attribute__((noinline)) ssize_t read_on(int fd, void *into, size_t room) {
+static __attribute__((noinline)) ssize_t read_on(int fd, struct ip_thing *thing, void *into, size_t room) {
     struct fs_call call;
+    if (ip_begins_early(fd, thing)) return ip_end_early((struct ip_socket *)thing, real.read(fd, into, room));
     struct ip_socket *s = ip_begin(fd, &call);
     if (!s) return ip_end_kernel(&call, real.read(fd, into, room));
     return ip_end_with(s, &call, room ? received(s, into, room, 0) : 0); /* (recv of no bytes waits for some, read does not) */
 }
 
-ssize_t read(int fd, void *into, size_t room) { return ip_is_known(fd) ? read_on(fd, into, room) : real.read(fd, into, room); }
+ssize_t read(int fd, void *into, size_t room) {
+    struct ip_thing *thing = ip_thing_at(fd);
+    return ip_unlikely(thing != NULL) ? read_on(fd, thing, into, room) : real.read(fd, into, room);
+}
 
-static __attribute__((noinline)) ssize_t recv_on(int fd, void *into, size_t room, int flags) {
+static __attribute__((noinline)) ssize_t recv_on(int fd, struct ip_thing *thing, void *into, size_t room, int flags) {
     struct fs_call call = {0};
+    if (!(flags & THEIRS) && ip_begins_early(fd, thing)) return ip_end_early((struct ip_socket *)thing, real.recv(fd, into, room, flags));
     struct ip_socket *s = flags & THEIRS ? NULL : ip_begin(fd, &call);
     return s ? ip_end_with(s, &call, received(s, into, room, flags)) : ip_end_kernel(&call, real.recv(fd, into, room, flags));
 }
 
 ssize_t recv(int fd, void *into, size_t room, int flags) {
-    return ip_is_known(fd) ? recv_on(fd, into, room, flags) : real.recv(fd, into, room, flags);
+    struct ip_thing *thing = ip_thing_at(fd);
+    return ip_unlikely(thing != NULL) ? recv_on(fd, thing, into, room, flags) : real.recv(fd, into, room, flags);
 }
 
 /* The name of who has sent: TCP names nobody, a unix stream the other end if that has a name. */
@@ -86,24 +94,29 @@ ssize_t recvfrom(int fd, void *into, size_t room, int flags, struct sockaddr *fr
     return ip_end_with(s, &call, got);
 }
 
-static __attribute__((noinline)) ssize_t write_on(int fd, const void *data, size_t length) {
+static __attribute__((noinline)) ssize_t write_on(int fd, struct ip_thing *thing, const void *data, size_t length) {
     struct fs_call call;
+    if (!opens_early(length, 0) && ip_begins_early(fd, thing)) return ip_end_early((struct ip_socket *)thing, real.write(fd, data, length));
     struct ip_socket *s = begin_sending(fd, &call, length, 0);
     return s ? ip_end_with(s, &call, sent(s, data, length, 0)) : ip_end_kernel(&call, real.write(fd, data, length));
 }
 
 ssize_t write(int fd, const void *data, size_t length) {
-    return ip_is_known(fd) ? write_on(fd, data, length) : real.write(fd, data, length);
+    struct ip_thing *thing = ip_thing_at(fd);
+    return ip_unlikely(thing != NULL) ? write_on(fd, thing, data, length) : real.write(fd, data, length);
 }
 
-static __attribute__((noinline)) ssize_t send_on(int fd, const void *data, size_t length, int flags) {
+static __attribute__((noinline)) ssize_t send_on(int fd, struct ip_thing *thing, const void *data, size_t length, int flags) {
     struct fs_call call;
+    if (!opens_early(length, flags) && ip_begins_early(fd, thing))
+        return ip_end_early((struct ip_socket *)thing, real.send(fd, data, length, flags));
     struct ip_socket *s = begin_sending(fd, &call, length, flags);
     return s ? ip_end_with(s, &call, sent(s, data, length, flags)) : ip_end_kernel(&call, real.send(fd, data, length, flags));
 }
 
 ssize_t send(int fd, const void *data, size_t length, int flags) {
-    return ip_is_known(fd) ? send_on(fd, data, length, flags) : real.send(fd, data, length, flags);
+    struct ip_thing *thing = ip_thing_at(fd);
+    return ip_unlikely(thing != NULL) ? send_on(fd, thing, data, length, flags) : real.send(fd, data, length, flags);
 }
 
 ssize_t sendto(int fd, const void *data, size_t length, int flags, const struct sockaddr *to, socklen_t size) {
@@ -183,13 +196,17 @@ static __attribute__((noinline)) ssize_t readv_on(int fd, const struct iovec *v,
 
 ssize_t readv(int fd, const struct iovec *v, int count) { return ip_is_known(fd) ? readv_on(fd, v, count) : real.readv(fd, v, count); }
 
-static __attribute__((noinline)) ssize_t writev_on(int fd, const struct iovec *v, int count) {
+static __attribute__((noinline)) ssize_t writev_on(int fd, struct ip_thing *thing, const struct iovec *v, int count) {
     struct fs_call call;
+    if (ip_begins_early(fd, thing)) return ip_end_early((struct ip_socket *)thing, real.writev(fd, v, count));
     struct ip_socket *s = ip_begin(fd, &call);
     return s ? ip_end_with(s, &call, send_pieces(s, v, (size_t)count, 0)) : ip_end_kernel(&call, real.writev(fd, v, count));
 }
 
-ssize_t writev(int fd, const struct iovec *v, int count) { return ip_is_known(fd) ? writev_on(fd, v, count) : real.writev(fd, v, count); }
+ssize_t writev(int fd, const struct iovec *v, int count) {
+    struct ip_thing *thing = ip_thing_at(fd);
+    return ip_unlikely(thing != NULL) ? writev_on(fd, thing, v, count) : real.writev(fd, v, count);
+}
 
 /* With the offset -1 they are readv and writev; of sockets any other one fails. */
 ssize_t preadv2(int fd, const struct iovec *v, int count, off_t at, int flags) {

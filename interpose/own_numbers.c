@@ -21,10 +21,8 @@ static struct ip_thing passing = {.kind = IP_OURS}; /* the core's for a moment *
 
 /* Core calls that make or close a passing number just now, and calls of the program's that put a file on a number. Each writes its own word
  * and then reads the other one. In the one order of all these accesses, the later of the two finds the earlier one and waits. */
-static fs_word32 making, placing;
-
-static fs_word32 begun;  /* moments so far */
-static fs_word32 passes; /* numbers that are the core's for a moment now */
+static fs_word32 placing;
+struct ip_moments ip_moments;
 
 enum { NAP_NS = 20000, NAPS = 5000 }; /* a tenth of a second and no longer: the core may be in a call that blocks */
 
@@ -34,28 +32,28 @@ static void nap(void) {
 }
 
 static void begin_making(void) {
-    ip_add(&begun, 1);
+    ip_add(&ip_moments.begun, 1);
     for (int naps = 0;; naps++) {
-        ip_add(&making, 1);
+        ip_add(&ip_moments.making, 1);
         if (ip_likely(!ip_load_sc(&placing)) || naps == NAPS) return;
-        ip_add(&making, (uint32_t)-1);
+        ip_add(&ip_moments.making, (uint32_t)-1);
         nap();
     }
 }
 
-static void end_making(void) { ip_add(&making, (uint32_t)-1); }
+static void end_making(void) { ip_add(&ip_moments.making, (uint32_t)-1); }
 
 static void mark(int fd, struct ip_thing *as) {
     if ((unsigned)fd >= IP_NUMBERS || !ip_is_active() || ip_load_relaxed(&ip_things[fd])) return;
-    if (as == &passing) ip_add(&passes, 1);
+    if (as == &passing) ip_add(&ip_moments.passes, 1);
     ip_store_relaxed(&ip_things[fd], as); /* (nothing is read after it) */
     ip_raise_highest(fd);
 }
 
 /* (It may count no more: ip_between_moments.) */
 static void has_passed(void) {
-    uint32_t now = ip_load_relaxed(&passes);
-    while (now && !ip_replace(&passes, now, now - 1)) now = ip_load_relaxed(&passes);
+    uint32_t now = ip_load_relaxed(&ip_moments.passes);
+    while (now && !ip_replace(&ip_moments.passes, now, now - 1)) now = ip_load_relaxed(&ip_moments.passes);
 }
 
 static void unmark(int fd) {
@@ -113,7 +111,7 @@ int ip_place(int from, int to, int flags) {
     ip_enter(); /* a handler that makes something would wait for this call */
     for (int naps = 0;; naps++) {
         ip_add(&placing, 1);
-        if (ip_likely(!ip_load_sc(&making) && !is_marked(to, &passing)) || naps == NAPS) break;
+        if (ip_likely(!ip_load_sc(&ip_moments.making) && !is_marked(to, &passing)) || naps == NAPS) break;
         ip_add(&placing, (uint32_t)-1);
         nap();
     }
@@ -130,21 +128,18 @@ int ip_place(int from, int to, int flags) {
 
 enum { YIELDS = 20, MOMENT_NAPS = 250 }; /* then 5 ms: the kernel has put off who is in such a moment */
 
-/* (In the one order of all these accesses: who has made a number before the program's call has said so before this looks.) */
-static int is_moment(void) { return ip_load_sc(&making) || ip_load_sc(&passes); }
-
-uint32_t ip_between_moments(void) {
-    for (int waits = 0; ip_unlikely(is_moment()) && waits < YIELDS + MOMENT_NAPS; waits++) {
+void ip_await_moments(void) {
+    for (int waits = 0; ip_unlikely(ip_is_moment()) && waits < YIELDS + MOMENT_NAPS; waits++) {
         if (waits < YIELDS) fs_call_kernel(SYS_sched_yield, (long[6]){0});
         else nap();
-        if (waits == YIELDS + MOMENT_NAPS - 1) ip_store_relaxed(&passes, 0); /* a number that the core keeps: it is waited for once */
+        /* (A number that the core keeps: it is waited for once.) */
+        if (waits == YIELDS + MOMENT_NAPS - 1) ip_store_relaxed(&ip_moments.passes, 0);
     }
-    return ip_load_sc(&begun);
 }
 
-int ip_lowest(int fd, int least, uint32_t since) {
+int ip_lower(int fd, int least) {
     struct stat it;
-    if (fd < 0 || ip_likely(since == ip_load_sc(&begun)) || !ip_is_own_process()) return fd;
+    if (!ip_is_own_process()) return fd;
     int error = errno, flags = real.fcntl(fd, F_GETFD, NULL);
     /* (A close gives up the process's record locks on a file, whichever of its descriptors it closes.) */
     if (flags >= 0 && fstat(fd, &it) == 0 && !S_ISREG(it.st_mode)) {
@@ -158,7 +153,7 @@ int ip_lowest(int fd, int least, uint32_t since) {
 }
 
 void ip_numbers_after_fork(void) {
-    ip_store_relaxed(&making, 0);
+    ip_store_relaxed(&ip_moments.making, 0);
     ip_store_relaxed(&placing, 0);
 }
 

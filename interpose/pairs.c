@@ -56,8 +56,9 @@ static int is_left_out(void) {
 static void begin_end(struct ip_socket *s, int fd, struct ip_socket *other) {
     ip_store_relaxed(&s->pair, other);
     ip_store_relaxed(&s->under_way, 1); /* (it counts as a connection once bytes have gone through) */
-    fs_early_begin(ip_conn(s), fd);
     fs_path_begin(ip_conn(s), NEVER, NULL, 1);
+    fs_early_begin(ip_conn(s), fd);
+    ip_count_early(s);
     ip_store_relaxed(&s->thing.kind, IP_EARLY);
 }
 
@@ -100,7 +101,7 @@ static int is_ready_to_share(struct ip_socket *s) {
     ip_open(s);
     if (!s->opened) return 0;
     fs_path_connected(ip_conn(s));
-    /* SYNC: early - pairs with ip_begin_early, as in ip_take_step. */
+    /* SYNC: early - pairs with ip_begins_early, as in ip_take_step. */
     return fs_path_is_undecided(ip_conn(s)) && !ip_load_sc(&s->inside);
 }
 

@@ -80,28 +80,34 @@ int epoll_create(int size) {
     return -1;
 }
 
+static __attribute__((noinline)) struct fs_poller *new_poller(struct ip_epoll *e, int epoll) {
+    int failed;
+    ip_enter();
+    struct fs_poller *p = ip_poller_for(e, epoll, &failed); /* (without memory for it there is none for a connection either) */
+    ip_leave();
+    return p;
+}
+
 /* The poller of an instance that this thread is about to wait on, or NULL: the kernel's wait will do. While it sleeps another thread may
  * add the instance's first connection. So a program with threads never waits past its poller. */
 static struct fs_poller *poller_to_wait_on(int epoll) {
     struct ip_epoll *e = ip_epoll_at(epoll);
     struct fs_poller *p = e ? ip_poller_of(e) : NULL;
-    int failed;
-    if (p || !e || !ip_has_threads()) return p;
-    ip_enter();
-    p = ip_poller_for(e, epoll, &failed); /* (without memory for it there is none for a connection either) */
-    ip_leave();
-    return p;
+    return p || !e || !ip_has_threads() ? p : new_poller(e, epoll);
 }
 
 /* Somebody else waits on an instance's number. */
-static void expose_epoll(int fd) {
-    struct ip_epoll *e = ip_epoll_at(fd);
-    if (!e || e->exposed) return;
+static void expose(struct ip_epoll *e) {
     ip_lock();
     e->exposed = 1;
     struct fs_poller *p = ip_poller_of(e);
     if (p) fs_poller_expose(p);
     ip_unlock();
+}
+
+static void expose_epoll(int fd) {
+    struct ip_epoll *e = ip_epoll_at(fd);
+    if (e && !e->exposed) expose(e);
 }
 
 /* True if the kernel can have the registration as the program makes it. (Of a single shot nobody would know whether it was told, when the

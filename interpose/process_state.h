@@ -8,6 +8,8 @@
 #include "atomics.h"
 #include "fastsock.h"
 
+extern char __libc_single_threaded __attribute__((weak)); /* the C library's: hidden, it would be missing */
+
 #pragma GCC visibility push(hidden)
 
 #define ip_unlikely(condition) __builtin_expect(!!(condition), 0)
@@ -76,7 +78,6 @@ extern __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exe
 
 /* False: no other thread runs the program's code, nor does while this one sleeps. (The C library knows of all threads that it makes, for
  * whichever of its functions, and of the core's. An older one does not say.) */
-extern char __libc_single_threaded __attribute__((weak));
 extern fs_word32 ip_threads_by_hand; /* clone(2) has made threads that the C library does not know; relaxed */
 static inline int ip_has_threads(void) {
     return !&__libc_single_threaded || !__libc_single_threaded || ip_load_relaxed(&ip_threads_by_hand);

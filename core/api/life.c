@@ -27,21 +27,24 @@ struct fs_connection *fs_conn_init(void *memory) {
     struct fs_whole *w = memory;
     fs_note_not_open(&w->c);
     w->c.place = -1; /* 0 would be another connection's */
-    memset(&w->path, 0, sizeof *w - offsetof(struct fs_whole, path));
+    w->path = (struct fs_path){0};
+    w->pollable = (struct fs_pollable){0};
+    w->service = NULL;
+    w->operations = 0;
     return &w->c;
 }
 
 void fs_early_begin(struct fs_connection *c, int fd) {
     fs_store_relaxed(&c->fd, (uint32_t)fd);
     c->inode = 0;
-    c->place = fs_table_add(0, fd);
+    c->place = fs_table_add(0, fd, (uint32_t)fs_whole_of(c)->path.reason);
 }
 
-int fs_early_operate(struct fs_connection *c) {
+uint32_t fs_early_count(struct fs_connection *c, uint32_t made) {
     struct fs_path *path = &fs_whole_of(c)->path;
-    if (fs_operations(path) + 1 >= fs_next_step(path)) return 1;
-    fs_count(&path->operations, 1);
-    return 0;
+    fs_count(&path->operations, made);
+    int64_t left = fs_next_step(path) - fs_operations(path) - 1;
+    return left > 0 ? (uint32_t)FS_MIN(left, (int64_t)INT32_MAX) : 0;
 }
 
 int fs_early_waits(struct fs_connection *c, int is_tcp) {
@@ -66,7 +69,7 @@ void fs_know_unset(struct fs_connection *c, uint32_t unset) {
 }
 
 int fs_conn_begin(struct fs_connection *c, int fd, uint32_t unset) {
-    if (fs_conn_open(c, fd, 0, c->place < 0 ? fs_table_add(0, fd) : c->place) < 0) {
+    if (fs_conn_open(c, fd, 0, c->place < 0 ? fs_table_add(0, fd, 0) : c->place) < 0) {
         fs_conn_discard(c, &fs_totals);
         fs_note_not_open(c);
         return -ENOMEM;

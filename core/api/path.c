@@ -49,7 +49,7 @@ int fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session
 
 void fs_path_connected(struct fs_connection *c) {
     struct fs_whole *w = fs_whole_of(c);
-    if (fs_path_event(&w->path, FS_PATH_CONNECTED)) open_path(w);
+    if (w->path.state == FS_CONNECTING && fs_path_event(&w->path, FS_PATH_CONNECTED)) open_path(w);
 }
 
 /* ---- steps -------------------------------------------------------------------------------------------------- */

@@ -135,7 +135,10 @@ enum fs_exit_action fs_call_exit(struct fs_connection *c, struct fs_call *call) 
     return is_free(before - 1) ? FS_EXIT_RELEASE : FS_EXIT_NOTHING;
 }
 
-void fs_note_not_open(struct fs_connection *c) { fs_store_sc(&c->is.life, FS_ENDED); }
+/* (Memory that another connection has had is so already.) */
+void fs_note_not_open(struct fs_connection *c) {
+    if (fs_load_relaxed(&c->is.life) != FS_ENDED) fs_store_sc(&c->is.life, FS_ENDED);
+}
 
 void fs_note_open(struct fs_connection *c) {
     /* SYNC: open - pairs with fs_call_enter: a caller that finds it open finds it complete. */

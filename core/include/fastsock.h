@@ -127,13 +127,13 @@ size_t fs_conn_size(void);
  * connection, which is at the memory's beginning. [any] */
 struct fs_connection *fs_conn_init(void *memory);
 
-/* Begins an early connection; fs_path_begin follows. A front end may keep a connection *early* until it has made enough operations to look
+/* Begins an early connection, after fs_path_begin. A front end may keep a connection *early* until it has made enough operations to look
  * for its peer, since many end before that. Of an early connection the core has its number, and a count of its operations. Its calls are
  * the kernel's, and none of them is between fs_call_enter and fs_call_exit. fs_conn_begin ends that, with this number. [host lock] */
 void fs_early_begin(struct fs_connection *c, int fd);
 
-/* Counts an operation. Returns true, and has not counted it, if fs_conn_begin is due. [any] */
-int fs_early_operate(struct fs_connection *c);
+/* Counts operations that it has made. Returns how many more it may make: with the next one fs_conn_begin is due. [host lock] */
+uint32_t fs_early_count(struct fs_connection *c, uint32_t made);
 
 /* Returns true if fs_conn_begin is not due yet after all: nothing has come of what its first operation would find. Its calls go on as
  * before. (The ends of a stream of AF_UNIX are not known yet then.) [host lock] */

@@ -19,7 +19,7 @@ static fs_word64 *table[PAGES];
 static fs_word32 length;    /* slots ever used */
 static int first_free = -1;
 
-static fs_word64 *entry(int slot) { return &table[slot / PAGE][slot % PAGE]; }
+static fs_word64 *entry(int slot) { return &table[(unsigned)slot / PAGE][(unsigned)slot % PAGE]; }
 
 /* Makes an entry. (The kernel numbers its sockets with 32 bits; 55 are kept.) A free entry (FS_TABLE_FREE) has the next free slot
  * instead of the inode, SLOTS for none. */
@@ -30,7 +30,7 @@ static uint64_t word_of(uint64_t inode, uint64_t what) { return (inode & (((uint
 
 static uint64_t named(uint64_t inode, int fd) { return inode ? inode : BY_NUMBER | (uint32_t)fd; }
 
-int fs_table_add(uint64_t inode, int fd) {
+int fs_table_add(uint64_t inode, int fd, uint32_t reason) {
     int slot = first_free;
     if (slot >= 0) {
         first_free = (int)(fs_load_relaxed(entry(slot)) & 0xffffffff);
@@ -46,7 +46,7 @@ int fs_table_add(uint64_t inode, int fd) {
         /* SYNC: conn table - pairs with fs_table_read: the page is there before its first entry counts. */
         fs_store_release(&length, (uint32_t)slot + 1);
     }
-    fs_store_relaxed(entry(slot), word_of(named(inode, fd), 0));
+    fs_store_relaxed(entry(slot), word_of(named(inode, fd), reason));
     return slot;
 }
 

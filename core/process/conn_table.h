@@ -5,8 +5,9 @@
 
 enum { FS_TABLE_FREE = 255 }; /* in the top byte of a free entry, in place of the reason */
 
-/* Adds a connection with the descriptor `fd`. `inode` 0: not known yet. Returns its slot, or -1 without room. */
-int fs_table_add(uint64_t inode, int fd);
+/* Adds a connection with the descriptor `fd`. `inode` 0: not known yet. `reason`: why it is on kernel TCP. Returns its slot, or -1 without
+ * room. */
+int fs_table_add(uint64_t inode, int fd, uint32_t reason);
 
 /* Removes the connection, which has ended in this process, and sets `*slot` to -1. */
 void fs_table_remove(int *slot);

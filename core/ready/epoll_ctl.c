@@ -195,10 +195,8 @@ static void hand_over(struct fs_member *m, struct fs_connection *c) {
     pass(m->poller, fs_is_poller_data(m->data) ? EPOLL_CTL_DEL : EPOLL_CTL_MOD, m->fd, &event);
 }
 
-void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
+static __attribute__((noinline)) void close_number(struct fs_pollable *it, int fd, int last) {
     struct fs_member *next;
-    /* (Relaxed: who adds one while the number is closed may as well come too late.) */
-    if (!fs_load_relaxed(&it->members) && !fs_load_relaxed(&it->c)) return;
     pthread_mutex_lock(&it->lock);
     struct fs_connection *c = fs_load_relaxed(&it->c);
     for (struct fs_member *m = fs_load_relaxed(&it->members); m; m = next) {
@@ -227,6 +225,11 @@ void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
         it->attached = 0;
     }
     pthread_mutex_unlock(&it->lock);
+}
+
+/* (Relaxed: who adds one while the number is closed may as well come too late.) */
+void fs_poller_close_number(struct fs_pollable *it, int fd, int last) {
+    if (fs_load_relaxed(&it->members) || fs_load_relaxed(&it->c)) close_number(it, fd, last);
 }
 
 void fs_poller_forked(struct fs_poller *p) {

@@ -15,18 +15,16 @@ struct fs_counters fs_poller_totals;
 
 /* ---- whose data ------------------------------------------------------------------------------------------------------- */
 
-enum { RANGE_BITS = FS_TAG_BITS + FS_SLOT_BITS + FS_GENERATION_BITS };
-
 /* The highest bit is clear and the next one is set: no pointer, and no small number, positive or negative, is like that. */
 void fs_pollers_begin(void) {
     uint64_t drawn = 0;
     if (fs_poller_base) return;
     /* (Without random numbers the clock's are good enough for a program that does not guess.) */
     if (fs_system.getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn) drawn = (uint64_t)fs_now() * UINT64_C(0x9e3779b97f4a7c15);
-    fs_poller_base = (drawn >> 1 | UINT64_C(1) << 62) >> RANGE_BITS << RANGE_BITS;
+    fs_poller_base = (drawn >> 1 | UINT64_C(1) << 62) >> FS_RANGE_BITS << FS_RANGE_BITS;
 }
 
-int fs_is_poller_data(uint64_t data) { return fs_poller_base && data >> RANGE_BITS == fs_poller_base >> RANGE_BITS; }
+int fs_is_poller_data(uint64_t data) { return fs_is_ours(data); }
 
 struct fs_member *fs_member_of_data(struct fs_poller *p, uint64_t data) {
     uint32_t slot = (uint32_t)(data >> FS_GENERATION_BITS) & ((1u << FS_SLOT_BITS) - 1);

@@ -9,6 +9,7 @@ enum {
     FS_GENERATION_BITS = 16, /* of data: how often the slot was registered */
     FS_SLOT_BITS = 22,       /* of data: which slot, */
     FS_TAG_BITS = 10,        /* and which process registered it */
+    FS_RANGE_BITS = FS_TAG_BITS + FS_SLOT_BITS + FS_GENERATION_BITS,
     FS_SET_SLOT = 0,         /* the event set's */
     FS_ENDINGS = EPOLLRDHUP | EPOLLHUP | EPOLLERR,
     FS_FLAGS = (int)(EPOLLET | EPOLLONESHOT | EPOLLWAKEUP | EPOLLEXCLUSIVE),
@@ -114,6 +115,9 @@ static inline uint64_t fs_poller_data(uint32_t slot, uint16_t generation) {
     uint64_t of = (uint64_t)fs_poller_tag << FS_SLOT_BITS | slot;
     return fs_poller_base | of << FS_GENERATION_BITS | generation;
 }
+
+/* As fs_is_poller_data. */
+static inline int fs_is_ours(uint64_t data) { return data >> FS_RANGE_BITS == fs_poller_base >> FS_RANGE_BITS && fs_poller_base; }
 
 static inline void fs_lock_poller(struct fs_poller *p) {
     if (!p->alone) pthread_mutex_lock(&p->lock);

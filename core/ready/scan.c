@@ -192,9 +192,12 @@ void fs_pass_to_sleepers(struct fs_poller *p, int64_t longest) {
 
 void fs_sort_events(struct fs_poller *p, struct fs_told *told, int count) {
     struct epoll_event *from = told->events + told->count;
-    for (int i = 0; i < count; i++) {
+    int i = 0;
+    while (i < count && !fs_is_ours(from[i].data.u64)) i++; /* they lie where they are told */
+    told->count += i;
+    for (; i < count; i++) {
         uint64_t data = from[i].data.u64;
-        if (!fs_is_poller_data(data)) {
+        if (!fs_is_ours(data)) {
             told->events[told->count++] = from[i];
             continue;
         }

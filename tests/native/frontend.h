@@ -112,7 +112,7 @@ static inline int wait_for(struct end *e, int what, int64_t deadline, int alone)
 /* `fd` is the end's from here on. 0 or -errno, and it is closed then. */
 static int open_end(struct end *e, int fd) {
     enter(e);
-    int failed = fs_conn_open(&e->c, fd, fs_inode(fd), fs_table_add(fs_inode(fd), fd));
+    int failed = fs_conn_open(&e->c, fd, fs_inode(fd), fs_table_add(fs_inode(fd), fd, 0));
     if (failed) {
         fs_conn_discard(&e->c, &e->totals);
         close(fd);
