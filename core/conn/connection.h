@@ -77,7 +77,9 @@ struct fs_connection {
     fs_word32 spun; /* this wait has spun */
     /* liveness */
     struct fs_tcp_watch watch;
-    uint32_t receive_checked, send_checked; /* value of `watch.told` that a receiver and a sender have checked, with their locks */
+    /* value of `watch.told` that a receiver and a sender have checked, with their locks (a poll looks without: ready/poll_alone.c) */
+    fs_word32 receive_checked;
+    uint32_t send_checked;
     /* an observer (conn/tap.h) */
     fs_word32 tap_number; /* the number of the last one that this connection was introduced to */
     int recorded;     /* with the receive lock: a receive is under way whose bytes are recorded */

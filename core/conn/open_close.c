@@ -61,7 +61,8 @@ void fs_conn_inherit(struct fs_connection *c) {
     c->recorded = 0;
     fs_store_relaxed(&c->asked_here, 0);
     c->asked_before = 0;
-    c->receive_checked = c->send_checked = 0;
+    fs_store_relaxed(&c->receive_checked, 0);
+    c->send_checked = 0;
     fs_register_child(fs_own(c));
 }
 

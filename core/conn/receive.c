@@ -49,7 +49,7 @@ __attribute__((noinline)) static int64_t check_liveness(struct fs_connection *c)
         uint32_t events = fs_load_sc(&c->watch.told);
         int64_t got = fs_system.recv(fs_fd(c), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         if (got == 0) return fs_recv_at_end(c);
-        if (got < 0 && errno == EAGAIN) c->receive_checked = events;
+        if (got < 0 && errno == EAGAIN) fs_store_relaxed(&c->receive_checked, events);
         if (got < 0) return fs_recv_kernel_error(c, errno);
         if (fs_ring_readable(&c->ring)) return FS_MOVED_ON;
         if (fs_has_stray_bytes(c, &got)) return FS_VIOLATED;
@@ -109,7 +109,7 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
             return fs_recv_locked(c, receiver, into, room, flags, final);
         }
         got = fs_recv_kernel(c, receiver, into, room, flags);
-        if (got == -EAGAIN) c->receive_checked = events;
+        if (got == -EAGAIN) fs_store_relaxed(&c->receive_checked, events);
         if (got != FS_MOVED_ON) return got;
     }
     for (int checks = 0; checks < 4; checks++) {
@@ -143,7 +143,8 @@ int64_t fs_recv_locked(struct fs_connection *c, struct fs_receiver *receiver, ch
             fs_set_fin_taken(receiver, FS_RESET_FOUND); /* the kernel's RST follows and completes this */
         if (fs_load_relaxed(&c->is.pending_error)) return fs_take_pending_error(c);
         uint32_t events = fs_load_sc(&c->watch.told);
-        if (end == 0 && (!final || (final == FS_IF_TOLD && events == c->receive_checked && fs_is_watched(&c->watch, FS_HANGUP_AND_IN))))
+        uint32_t checked = fs_load_relaxed(&c->receive_checked);
+        if (end == 0 && (!final || (final == FS_IF_TOLD && events == checked && fs_is_watched(&c->watch, FS_HANGUP_AND_IN))))
             return -EAGAIN;
         got = check_liveness(c);
         if (got == -EAGAIN || got == FS_VIOLATED) return got;

@@ -195,7 +195,7 @@ static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver
         if (!s->ready) {
             int watched = is_watched(c);
             uint32_t events = fs_load_sc(&c->watch.told);
-            s->ready = watched && events != c->receive_checked;
+            s->ready = watched && events != fs_load_relaxed(&c->receive_checked);
             if (!watched) limit_sleep(s, UNWATCHED_INTERVAL);
         }
         /* Each thread that arms has counted itself before, with the receive lock. */
@@ -204,23 +204,27 @@ static int sleep_for_bytes(struct fs_connection *c, struct fs_receiver *receiver
     fs_unlock_recv(receiver);
     int woken = sleep_on_futex(c, s, &c->ring.rx->futex, seen);
     if (!woken && s->checks && (receiver = fs_lock_recv_within(c, FS_PATIENCE)) != NULL) {
-        c->receive_checked = fs_load_sc(&c->watch.told) - 1; /* the next attempt asks the kernel */
+        fs_store_relaxed(&c->receive_checked, fs_load_sc(&c->watch.told) - 1); /* the next attempt asks the kernel */
         fs_unlock_recv(receiver);
     }
     return woken;
 }
 
-static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_fd_change *fd_change) {
+/* `looked`: the futex before the caller's own look, for one who sleeps on the ring or not at all. NULL: there was none. */
+static int sleep_to_receive(struct fs_connection *c, struct sleep *s, struct fs_fd_change *fd_change, const uint32_t *looked) {
     struct fs_receiver *receiver = fs_lock_recv_within(c, FS_PATIENCE);
     int woken;
     if (!receiver) return 1; /* a stopped process has the lock: the caller checks for signals and its timeout */
     int attached = fs_is_attached(c);
-    uint32_t seen = attached ? fs_futex_load(&c->ring.rx->futex) : 0;
+    uint32_t seen = looked ? *looked : attached ? fs_futex_load(&c->ring.rx->futex) : 0;
     /* SYNC: sleeper - pairs with wake, of liveness_watch.c. */
     fs_add_sc(&c->recv_sleepers, 1);
     if (attached && (fs_is_collecting(c) || !(fs_moved(c) & FS_RECEIVING_BACK))) {
         if (fs_is_shared(c) || fs_load_relaxed(&fs_untrusted_wakeups)) limit_sleep(s, HOLDERS_INTERVAL);
         woken = sleep_for_bytes(c, receiver, s, seen);
+    } else if (looked) {
+        fs_unlock_recv(receiver);
+        woken = 1;
     } else {
         int fd = fs_fd(c);
         fs_unlock_recv(receiver);
@@ -304,7 +308,12 @@ static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_fd_
 
 int fs_sleep(struct fs_connection *c, int what, int64_t deadline, struct fs_fd_change *fd_change) {
     struct sleep s = begin_sleep(deadline);
-    int woken = what == FS_RECEIVE ? sleep_to_receive(c, &s, fd_change) : sleep_to_send(c, &s, fd_change);
+    int woken = what == FS_RECEIVE ? sleep_to_receive(c, &s, fd_change, NULL) : sleep_to_send(c, &s, fd_change);
     if (woken == 1 && fs_is_attached(c) && fs_is_shared(c)) recover_dead_holders(c);
     return woken;
+}
+
+int fs_sleep_on_ring(struct fs_connection *c, uint32_t looked, int64_t deadline) {
+    struct sleep s = begin_sleep(deadline);
+    return sleep_to_receive(c, &s, NULL, &looked);
 }

@@ -10,6 +10,7 @@
 #include "ready/common_set.h"
 #include "ready/level.h"
 #include "ready/member_spin.h"
+#include "ready/poll_alone.h"
 
 enum { FEW = 2 }; /* descriptors of a call that need no memory beyond the stack */
 
@@ -255,12 +256,18 @@ int fs_poller_poll(struct fs_poller *p, struct pollfd *fds, struct fs_pollable *
     struct fs_member *few_named[FEW];
     struct polling w = {.p = p, .fds = fds, .its = its, .kernel = few_kernel, .named = few_named, .count = count, .mask = mask,
                         .budget = -1, .cap = -1};
+    w.began = w.now = fs_now();
+    w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
+    if (count == 1 && its[0] && timeout && !mask) {
+        int done = fs_poll_alone(p, fds, its[0], w.deadline);
+        if (done != FS_NOT_ALONE) return done;
+        w.now = fs_now();
+        if (w.deadline >= 0) timeout = FS_MAX(w.deadline - w.now, (int64_t)0);
+    }
     if (count > FEW) {
         if (!(w.kernel = fs_system.malloc((count + 1) * (sizeof *w.kernel + sizeof *w.named)))) return -ENOMEM;
         w.named = (struct fs_member **)(void *)(w.kernel + count + 1);
     }
-    w.began = w.now = fs_now();
-    w.deadline = timeout < 0 || timeout > INT64_MAX - w.now ? -1 : w.now + timeout;
     int failed = 0;
     nfds_t joined = 0;
     note(p, &p->busy, 1);

@@ -122,6 +122,17 @@ def test_sleeps_and_wakeups_of_blocking_calls(tmp_path: Path) -> None:
     assert counted["polls_paid"] == counted["polls_unpaid"] == counted["poll_ns"] == counted["poll_unpaid_ns"] == 0
 
 
+def test_a_poll_of_one_connection_sleeps_as_a_receive_does(tmp_path: Path) -> None:
+    """Python's own calls with a timeout poll first. No eventfd is told."""
+    timeouts = "near.settimeout(60); far.settimeout(60)\nbefore = counts()"
+    source = BLOCKING.replace("before = counts()", timeouts)
+    counted, calls = seen(source, tmp_path, FASTSOCK_POLL_US="0")
+    slept, woke = begun(calls, r"futex\(.*FUTEX_WAIT,"), begun(calls, r"futex\(.*FUTEX_WAKE,")
+    assert counted["sleeps"] == slept > 0
+    assert counted["doorbells_rung"] == woke > 0
+    assert counted["system_calls"] == slept + woke
+
+
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
 def test_wakeups_of_a_loop(tmp_path: Path, kind: str) -> None:
     """Its event set is told by an eventfd, which is polled before. Its own sleeps are the loop's."""
