@@ -50,7 +50,7 @@ __attribute__((constructor)) static void start(void) {
     fs_set_lookup();
     ip_above = (struct ip_above){ip_look_again, end_if_unneeded};
     if (!fits()) {
-        fprintf(stderr, "fastsock: %s stays on kernel TCP: its C library is not glibc, for which this library is\n",
+        fprintf(stderr, "fastsock: %s stays with the kernel: its C library is not glibc, for which this library is\n",
                 program_invocation_name);
         return;
     }
@@ -63,7 +63,7 @@ __attribute__((constructor)) static void start(void) {
     if (!why && !settings.enabled) return;
     if (!why) why = ip_put_in_place();
     if (why) {
-        fprintf(stderr, "fastsock: %s stays on kernel TCP: %s\n", program_invocation_name, why);
+        fprintf(stderr, "fastsock: %s stays with the kernel: %s\n", program_invocation_name, why);
         return;
     }
     ip_use_settings(&settings);

@@ -30,7 +30,7 @@ void fs_libc_uninstall(void);
 
 struct fs_libc_path {
     int sends, receives, attached; /* on the ring */
-    int reason;                    /* enum fs_reason: why on kernel TCP */
+    int reason;                    /* enum fs_reason: why with the kernel */
 };
 
 /* The path of a number's connection. 0: the number means none. Takes this front end's lock. */
@@ -58,7 +58,7 @@ void fs_libc_sum_counters(struct fs_counters *sum);
 struct fs_libc_event {
     const char *event;  /* "fastsock.path" */
     const char *name;   /* of the value: "path" */
-    const char *reason; /* why the connection is on kernel TCP, or NULL */
+    const char *reason; /* why the connection is with the kernel, or NULL */
     int fd;
     int lost;  /* events before it that found no room */
     int of;    /* the process */
@@ -104,7 +104,7 @@ void fs_libc_exit(struct fs_connection *c, struct fs_call *call);
 /* Ends it in this process: FIN if this is the last holder. The loop does not know it any more. */
 void fs_libc_end(struct fs_connection *c);
 
-/* Keeps it on kernel TCP, if it is not on the ring yet. */
+/* Keeps it with the kernel, if it is not on the ring yet. */
 void fs_libc_decide(struct fs_connection *c, int reason);
 
 /* Nobody drives it any more: calls on its number are served from now on, those of the loop's own transport among them. The hooks are those

@@ -219,8 +219,9 @@ int pthread_cancel(pthread_t thread) {
 
 /* ---- other programs ----------------------------------------------------------------------------------------------------- */
 
-/* A program that this process becomes gets what it inherits on kernel TCP. All else is let go of by the kernel, once it has done so: it can
- * refuse to for many reasons, and then this process goes on. (A child of vfork has the parent's connections in its memory: they stay.) */
+/* A program that this process becomes gets what it inherits from the kernel. All else is let go of by the kernel, once it has done
+ * so: it can refuse to for many reasons, and then this process goes on. (A child of vfork has the parent's connections in its memory:
+ * they stay.) */
 static int before_exec(void) {
     if (!ip_is_active()) return 0;
     ip_leave_inherited();

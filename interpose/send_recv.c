@@ -1,4 +1,4 @@
-/* Receiving and sending on a connection, as a call of the program does: on the ring, or on kernel TCP while the path is undecided.
+/* Receiving and sending on a connection, as a call of the program does: on the ring, or in the kernel while the path is undecided.
  *
  * Responsible for: which path, how a call waits, and what a call returns that stops with a part done. Never: descriptors. */
 #include "interpose.h"

@@ -1,7 +1,7 @@
 /* Options of a socket, and what is asked of it by ioctl.
  *
- * Responsible for: that an option means on the ring what it means on kernel TCP. (The program reads it from the kernel.) Never: which
- * options keep a connection on kernel TCP from the start (core/transport/). */
+ * Responsible for: that an option means on the ring what it means to the kernel. (The program reads it from the kernel.) Never: which
+ * options keep a connection with the kernel from the start (core/transport/). */
 #include "interpose.h"
 #include "pairs.h"
 

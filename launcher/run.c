@@ -184,9 +184,9 @@ static const char *library_for(const char *name) {
         refusal = program.kind == FS_PROGRAM_MUSL ? "its C library is musl; glibc is needed"
                                                   : "its C library is glibc, and its library is not here";
     if (refusal && *program.interpreter)
-        fprintf(stderr, "fastsock: %s stays on kernel TCP: its interpreter is %s, and %s\n", name, program.interpreter, refusal);
+        fprintf(stderr, "fastsock: %s stays with the kernel: its interpreter is %s, and %s\n", name, program.interpreter, refusal);
     else if (refusal)
-        fprintf(stderr, "fastsock: %s stays on kernel TCP: %s\n", name, refusal);
+        fprintf(stderr, "fastsock: %s stays with the kernel: %s\n", name, refusal);
     return exists(library) && program.kind != FS_PROGRAM_FOREIGN && program.kind != FS_PROGRAM_SANITIZED ? library : NULL;
 }
 

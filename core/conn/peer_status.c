@@ -137,10 +137,10 @@ static int may_have_drawn(struct fs_connection *c) {
 
 /* After the peer's FIN a receive returns 0 whatever comes, on kernel TCP too. So an error shows that the connection was over before the
  * kernel had that FIN. A reset that this side has drawn says nothing: the peer had ended its stream, and its own close was still to
- * come. */
+ * come. (A kernel that resets nothing tells of bytes that were unread at the close, whatever the peer ended before.) */
 static int64_t error_before_fin(struct fs_connection *c, int error) {
     if (error == EAGAIN || error == EINTR) return 0;
-    if ((error == ECONNRESET || error == EPIPE) && may_have_drawn(c)) return 0;
+    if ((error == ECONNRESET || error == EPIPE) && c->stream->resets && may_have_drawn(c)) return 0;
     return fs_recv_kernel_error(c, error);
 }
 

@@ -214,9 +214,9 @@ int64_t fs_recv_kernel(struct fs_connection *c, struct fs_receiver *receiver, ch
             if (got >= 0 && !switch_at && fs_load_sc(&c->ring.rx->switch_at)) continue; /* came just now */
             if (got <= 0 && !fs_is_loop_driven(c) && was_read_past(c, switch_at)) return FS_VIOLATED;
             if (got < 0) return -EAGAIN;
-            /* With a FIN in the ring the peer has ended its stream, and is alive. (A kernel that resets nothing reports no reset.) */
+            /* With a FIN in the ring the peer has ended its stream. (A kernel that resets nothing reports a close after that, too.) */
             uint64_t end = fs_load_sc(&c->ring.rx->fin) & FS_FIN_KIND;
-            if (got == 0) return !end || (end == FS_RESET && !c->stream->resets) ? fs_recv_at_end(c) : 0;
+            if (got == 0) return !end || !c->stream->resets ? fs_recv_at_end(c) : 0;
             /* They came just now, or after an urgent byte, where the kernel does not count. */
             queued = (int)FS_MIN(got, (int64_t)INT32_MAX);
             if (!switch_at) left = (uint64_t)queued;

@@ -299,6 +299,8 @@ static int sleep_to_send(struct fs_connection *c, struct sleep *s, struct fs_fd_
     } else {
         int fd = fs_fd(c);
         short events = fs_is_attached(c) && fs_awaits_reset(c, sender) ? 0 : POLLOUT; /* (an error wakes it in any case) */
+        /* Its shutdown may just begin in the kernel: see fs_wake_local. */
+        if (fs_load_relaxed(&c->is.shut_sending) && !c->stream->shut_is_writable) limit_sleep(s, UNNOTIFIED_INTERVAL);
         fs_unlock_send(sender);
         woken = sleep_in_kernel(c, s, fd, events, fd_change);
     }

@@ -56,6 +56,8 @@ void fs_wake_local_threads(struct fs_connection *c) {
 
 void fs_wake_local(struct fs_connection *c) {
     if (fs_is_attached(c)) fs_wake_local_threads(c);
+    /* (Where no poll for room ends by a shutdown, who sleeps on the descriptor is told.) */
+    if (fs_load_relaxed(&c->is.shut_sending) && !c->stream->shut_is_writable && fs_load_sc(&c->send_sleepers)) fs_fd_change_notify();
     fs_wake_own_set(c);
 }
 

@@ -54,7 +54,7 @@ def serve_by_library():
     except Exception as error:
         why = str(error).encode()
     if why is not None and sys.stderr is not None:
-        sys.stderr.write("fastsock: this Python stays on kernel TCP: {}\n".format(why.decode()))  # noqa: UP032
+        sys.stderr.write("fastsock: this Python stays with the kernel: {}\n".format(why.decode()))  # noqa: UP032
 
 
 def chain():

@@ -75,4 +75,4 @@ def test_a_program_in_another_root_is_served(libc: str, root: Path, tmp_path: Pa
         assert (done.stdout, done.stderr) == (expected, "")
         if json.loads((root / "tmp/stats").read_text())["connections_ring"] == 2:
             return
-    pytest.fail("it stays on kernel TCP")
+    pytest.fail("it stays with the kernel")

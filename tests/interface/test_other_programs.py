@@ -92,7 +92,7 @@ def test_a_program_runs_and_is_told_what_it_is(kind: str, tmp_path: Path) -> Non
     program, (_, why) = built(kind, tmp_path), BUILDS[kind]
     for name, of_it in ((str(program), why), (f"{program}.script", f"its interpreter is {program}, and {why}")):
         done = ended([*RUN, name])
-        said = f"fastsock: {name} stays on kernel TCP: {of_it}\n" if why else ""
+        said = f"fastsock: {name} stays with the kernel: {of_it}\n" if why else ""
         assert (done.stdout, done.stderr) == ("runs\n", said)
 
 
@@ -189,4 +189,4 @@ def test_python_of_another_environment_is_served_by_the_library(way: str, other:
         assert (done.stdout, done.stderr) == ("False\n", "")
         if moved == 2:
             return
-    pytest.fail("it stays on kernel TCP")
+    pytest.fail("it stays with the kernel")

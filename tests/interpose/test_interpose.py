@@ -112,7 +112,7 @@ def test_calls_do_what_they_do_in_the_kernel(
         assert got == expected
         if stats["connections_ring"] >= (4 if case in ("greedy", "inherits") else 2):
             return
-    pytest.fail(f"it stays on kernel TCP: {stats}")
+    pytest.fail(f"it stays with the kernel: {stats}")
 
 
 @pytest.mark.parametrize("streams", STREAMS)
@@ -127,7 +127,7 @@ def test_calls_do_the_same_where_the_library_is_put_in_place_while_the_program_r
         assert done.stdout == expected
         if done.stderr == "ring\n":
             return
-    pytest.fail(f"it stays on kernel TCP: {done.stderr}")
+    pytest.fail(f"it stays with the kernel: {done.stderr}")
 
 
 @pytest.mark.parametrize("installed", [False, True])
@@ -164,7 +164,7 @@ def test_bytes_written_past_the_library_end_the_connection(
         if got != "in the kernel\n":
             assert got == "-1 ECONNRESET right\n"
             return
-    pytest.fail(f"it stays on kernel TCP: {stats}")
+    pytest.fail(f"it stays with the kernel: {stats}")
 
 
 STAYS = {
@@ -230,7 +230,7 @@ def test_a_program_runs_untouched_where_a_setting_is_wrong_or_the_library_is_off
     if variable != "ENABLED":
         with pytest.raises(SettingError) as wrong:
             config.from_environment({}, {f"FASTSOCK_{variable}": value})
-        said = f"fastsock: {program} stays on kernel TCP: {wrong.value}\n"
+        said = f"fastsock: {program} stays with the kernel: {wrong.value}\n"
         assert (
             ended([launch.LAUNCHER, program, "data"], 2, **{f"FASTSOCK_{variable}": value}).stderr
             == f"fastsock: {wrong.value}\n"
@@ -314,7 +314,7 @@ def test_python_below_the_c_library(named: bool, below: tuple[str, ...], tmp_pat
         if json.loads(stats.read_text())["connections_ring"] == 2:
             break
     else:
-        pytest.fail("it stays on kernel TCP")
+        pytest.fail("it stays with the kernel")
     done = ended([*RUN, "--libc", *RUN, script, 1])  # a patched program below one that is not
     assert done.stdout == "True True\n"
 
@@ -339,7 +339,7 @@ def test_who_cannot_be_served_is_told_so_and_runs(flags: list[str], why: str, tm
         program.chmod(0o4755)
     done = ended([*RUN, program])
     assert done.stdout == "runs\n"
-    assert done.stderr == f"fastsock: {program} stays on kernel TCP: {why}\n"
+    assert done.stderr == f"fastsock: {program} stays with the kernel: {why}\n"
 
 
 SCRIPTS = {  # what it is called, its text, its mode; the exit status and the end of what is said
@@ -371,7 +371,7 @@ def test_the_exit_status_is_the_programs_or_a_shells(what: str, tmp_path: Path) 
         (tmp_path / name).mkdir()
     words = [sys.executable, "-m", "fastsock"]
     done = ended([*words, "run", name], status, cwd=tmp_path, PYTHONPATH=str(ROOT))
-    lines = [line for line in done.stderr.splitlines() if "stays on kernel TCP" not in line]
+    lines = [line for line in done.stderr.splitlines() if "stays with the kernel" not in line]
     assert [line.endswith(says) for line in lines] == [True] * (says != "")
     ended([*words, "doctor", "--", name], status if status >= 0 else 128 - status, cwd=tmp_path, PYTHONPATH=str(ROOT))
 
@@ -384,7 +384,7 @@ def test_a_script_whose_interpreter_cannot_be_served_is_told_so_and_runs(tmp_pat
     script.chmod(0o755)
     done = ended([*RUN, script], 5)
     why = f"its interpreter is {program}, and it is statically linked, so LD_PRELOAD has no effect"
-    assert done.stderr == f"fastsock: {script} stays on kernel TCP: {why}\n"
+    assert done.stderr == f"fastsock: {script} stays with the kernel: {why}\n"
 
 
 # ---- `fastsock doctor -- PROGRAM` -----------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def test_calls_of_a_program_of_musl_do_what_they_do_on_kernel_tcp(case: str, pro
         assert done.stdout == expected
         if json.loads(stats.read_text())["connections_ring"] >= 2:
             return
-    pytest.fail("it stays on kernel TCP")
+    pytest.fail("it stays with the kernel")
 
 
 def test_the_library_for_musl_leaves_a_program_of_glibc_untouched() -> None:
@@ -63,7 +63,7 @@ def test_the_library_for_glibc_leaves_a_program_of_musl_untouched(case: str, pro
     expected = ended([program, case]).stdout
     start = f'LD_PRELOAD={launch.LIBRARY} exec "$@"'
     done = ended(["sh", "-c", start, "sh", program, case])
-    said = f"fastsock: {program} stays on kernel TCP: its C library is not glibc, for which this library is\n"
+    said = f"fastsock: {program} stays with the kernel: its C library is not glibc, for which this library is\n"
     assert (done.stdout, done.stderr) == (expected, said)
 
 
@@ -71,5 +71,5 @@ def test_the_launcher_says_that_a_program_needs_the_other_library(program: Path,
     for name in ("fastsock-run", "libfastsock.so"):
         shutil.copy(Path(launch.LIBRARY).with_name(name), tmp_path)
     done = ended([tmp_path / "fastsock-run", program, "data"])
-    said = f"fastsock: {program} stays on kernel TCP: its C library is musl; glibc is needed\n"
+    said = f"fastsock: {program} stays with the kernel: its C library is musl; glibc is needed\n"
     assert (done.stdout, done.stderr) == (ended([program, "data"]).stdout, said)

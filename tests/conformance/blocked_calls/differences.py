@@ -78,6 +78,34 @@ DIFFERENCES = (
 FAULTS: tuple[Difference, ...] = ()
 """Faults of the code as it is: an entry goes when its fault is mended. What a fault leads to is not looked at."""
 
+OF_UNIX_STREAMS = (
+    Difference(
+        name="a sendall that has done a part leaves no error",
+        where=r"path=ring out=full/open .* call=(sendall|both) event=far\.(close|reset|killed)",
+        tcp=r"after it: (sendall|recv) ECONNRESET",
+        here=r"after it: (sendall EPIPE|recv eof)",
+        reason="In the kernel the call has done nothing, and has the error. Here the ring took its first bytes: the "
+        "call that has done a part takes the error, as in the kernel, and the next one fails.",
+    ),
+    Difference(
+        name="a sendall is done as its peer is killed",
+        where=r"path=(met|in) out=full/open .* call=(sendall|both) event=far\.killed",
+        tcp=r"after it: sendall (ECONNRESET|EPIPE)",
+        here=r"after it: sendall done",
+        reason="In docs/limitations.md, as on TCP: sends to a killed peer are taken. The kernel gives up what the peer "
+        "had not read, so that the direction is empty, and may move.",
+    ),
+    Difference(
+        name="the first send behind a bridge is taken",
+        where=r"in=\w+/us call=none event=(near|far)\.leave",
+        tcp=r"(near sends to nobody|far sends): EPIPE",
+        here=r"(near sends to nobody|far sends): ok",
+        reason="Near has shut a direction with bytes unread, which only a bridge can keep for it. As on TCP, that "
+        "takes what is sent until it finds that nobody reads.",
+    ),
+)
+"""What there is beside them on stream sockets of AF_UNIX."""
+
 IN_SEQUENCES = (
     Difference(
         name="a shutdown behind a killed peer succeeds",
