@@ -54,12 +54,17 @@ static int add(struct fs_poller *p, int op, int fd, struct fs_pollable *it, cons
 }
 
 static int change(struct fs_member *m, const struct epoll_event *event, int attached) {
+    /* Of a level it is known if the kernel has something that stays (`asks`), and what nobody has taken yet lies in the instance, unless
+     * another process takes it there. (libzmq takes back its wish for room after each message, and has it again before the next one.) */
+    int is_level = !((m->events | event->events) & (EPOLLET | EPOLLONESHOT));
+    int knows = is_level && m->enabled && m->parked && attached && !fs_load_relaxed(&m->poller->family);
     m->events = event->events;
     m->data = event->data.u64;
     m->enabled = 1;
     m->full = 0;
     m->endings = m->found = 0;
-    m->asks = m->fresh = 1;
+    m->asks |= !knows;
+    m->fresh = 1;
     fs_renew_member(m);
     if (m->parked && !attached) fs_member_unpark(m);
     else if (!m->parked) return fs_member_register_again(m);

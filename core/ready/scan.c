@@ -126,7 +126,10 @@ static void settle(struct claim *claim, struct fs_told *told, enum fs_purpose pu
     struct fs_member *m = claim->m;
     uint32_t found = claim->level.found;
     int edges = (claim->events & EPOLLET) != 0;
-    if (m->version != claim->version || !m->parked) return; /* it was changed, and put back by that; or it has gone */
+    if (m->version != claim->version || !m->parked) { /* it was changed, and put back by that; or it has gone */
+        m->asks = 1;                                  /* (what this look was to ask, or has found, is left to the next one) */
+        return;
+    }
     m->asks |= claim->level.asks;
     if (claim->level.no_room) fs_await_kernel_room(m);
     fs_note_late(m, claim->late);
