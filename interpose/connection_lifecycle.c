@@ -37,7 +37,7 @@ static void begin_at_once(struct ip_socket *s) {
     ip_end(s, &call);
 }
 
-int ip_loops_drive;
+fs_word32 ip_loops_drive;
 
 int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service) {
     if (s->opened || ip_is(&s->thing, IP_EARLY)) {
@@ -57,7 +57,7 @@ int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_s
         ip_open(s);
         if (ip_settings.meeting_ns && !under_way) begin_at_once(s);
         ip_settle(s);
-    } else if (meets && !ip_loops_drive && !(~ip_load_relaxed(&s->unset) & (FS_KNOWN_TCP | FS_OPTION_OTHER))) {
+    } else if (meets && !ip_load_relaxed(&ip_loops_drive) && !(~ip_load_relaxed(&s->unset) & (FS_KNOWN_TCP | FS_OPTION_OTHER))) {
         /* (With an option set it may not be connected yet: TCP_FASTOPEN_CONNECT.) */
         ip_open(s);
         return s->opened;

@@ -284,7 +284,7 @@ static inline void ip_operate(struct ip_socket *s) {
     if (ip_unlikely(fs_operate(ip_conn(s)))) ip_step_on(s);
 }
 
-extern int ip_loops_drive; /* event loops have taken connections over: they do so before a connection moves. With the lock */
+extern fs_word32 ip_loops_drive; /* event loops have taken connections over: they do so before a connection moves. Relaxed */
 
 void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its path. With the lock */
 void ip_forget_number(int fd);       /* the program closes it, or is about to have it mean something else */

@@ -92,6 +92,10 @@ const char *fs_libc_run(const char *statistics);
 
 /* ---- event loops ---- */
 
+/* The operations that a number's connection may make before the transport of a loop is to drive it, so that many end before. 0: it is to
+ * do so at once. `*reason`: enum fs_reason, why it is on kernel TCP until then. */
+uint32_t fs_libc_left(int fd, int *reason);
+
 /* The transport of an event loop drives a number's connection from now on. NULL: it is none that may still move. */
 struct fs_connection *fs_libc_drive(int fd);
 

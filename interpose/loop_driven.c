@@ -8,10 +8,22 @@
 #include "report.h"
 #include "fastsock_loop.h"
 
+/* (A loop reads and writes more often than its transport counts.) */
+enum { UNCOUNTED = 2 };
+
+/* (The first one is driven at once: from then on connections are left to loops. Without the lock: a hint.) */
+uint32_t fs_libc_left(int fd, int *reason) {
+    struct ip_socket *s = ip_socket_at(fd);
+    if (!s || !ip_is(&s->thing, IP_EARLY) || ip_load_relaxed(&s->under_way) || !ip_load_relaxed(&ip_loops_drive)) return 0;
+    uint32_t left = ip_load_relaxed(&s->left);
+    *reason = (int)fs_reason_of(ip_conn(s));
+    return left > UNCOUNTED ? left - UNCOUNTED : 0;
+}
+
 struct fs_connection *fs_libc_drive(int fd) {
     struct fs_connection *driven = NULL;
     ip_lock();
-    ip_loops_drive = 1;
+    ip_store_relaxed(&ip_loops_drive, 1);
     struct ip_socket *s = ip_socket_at(fd);
     if (!s && ip_load_relaxed(&ip_activity) == IP_CLAIMING) s = ip_adopt_connected(fd);
     if (s) ip_open(s);

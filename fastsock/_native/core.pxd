@@ -286,6 +286,7 @@ cdef extern from "libc_front.h" nogil:
     void fs_libc_sum_counters(fs_counters *)
     void fs_libc_fork_quietly(bint quietly)
     void fs_libc_say_goodbye()
+    uint32_t fs_libc_left(int fd, int *reason)
     fs_connection *fs_libc_drive(int fd)
     void fs_libc_exit(fs_connection *, fs_call *)
     void fs_libc_end(fs_connection *)

@@ -75,10 +75,11 @@ cdef class Transport:
     cdef object relay                 # the protocol of `lower` (relay_protocol.pyx)
     cdef bint relay_is_buffered
     # the connection
-    cdef Endpoint endpoint            # None if the connection may not move, and after its end
+    cdef Endpoint endpoint            # None if the connection may not move, before it has made some operations, and after its end
     cdef readonly int64_t operations
     cdef int64_t acts_at              # number of operations from which on an operation does more than count; INT64_MAX: never
-    cdef tuple last_info              # info_of the endpoint when it ended, or None
+    cdef tuple last_info              # info_of the endpoint when it ended, or before it is needed; or None
+    cdef bint is_early                # it has made too few operations to need an endpoint
     # as the queue sees it
     cdef bint entered                 # on the ring: the queue has this transport
     # receiving
@@ -116,6 +117,7 @@ cdef object buffer_for_lower(Transport self, hint)
 cdef int note_read(Transport self) except -1
 cdef int note_context(Transport self) except -1
 cdef int begin(Transport self) except -1
+cdef int drive(Transport self) except -1
 cdef int fail(Transport self, int64_t result) except -1
 cdef int end_endpoint(Transport self) except -1
 cdef int drop_backlog(Transport self) except -1

@@ -20,6 +20,7 @@ from fastsock._native.core cimport *
 from fastsock._native.endpoint cimport (
     Endpoint, decide, end_of, endpoint_of, hand_over, info_of, leave, reset, shutdown, step,
 )
+from fastsock._native.libc_front cimport reason_texts
 from fastsock._native.transport_socket cimport show
 
 import contextvars as _contextvars
@@ -277,6 +278,7 @@ cdef class Transport:
         if self.handed_out or self.state == LOST or self.lower is None:
             return
         self.handed_out = True
+        drive(self)
         if self.endpoint is None:
             return
         self.acts_at = INT64_MAX

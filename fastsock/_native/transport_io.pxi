@@ -227,6 +227,7 @@ cdef int end_sending(Transport self) except -1:
     if self.entered:
         stood = shutdown(self.endpoint)  # packet FIN: a FIN of the kernel alone means that the peer died
     else:
+        drive(self)
         if self.endpoint is not None:
             decide(self.endpoint, FS_REASON_ENDING)
             self.acts_at = INT64_MAX

@@ -20,7 +20,7 @@ cdef int note_read(Transport self) except -1:
 
 cdef inline bint acts(Transport self) noexcept:
     """Returns true if the operation just counted needs a step: not while a published name has no answer yet."""
-    return self.operations >= self.acts_at and not fs_awaits_answer(self.endpoint.c)
+    return self.operations >= self.acts_at and (self.is_early or not fs_awaits_answer(self.endpoint.c))
 
 
 cdef int note_context(Transport self) except -1:
@@ -33,7 +33,12 @@ cdef int note_context(Transport self) except -1:
 
 cdef int take_next_step(Transport self) except -1:
     """Takes the next step of a busy connection to find its peer and to move."""
-    cdef Endpoint endpoint = self.endpoint
+    cdef Endpoint endpoint
+    if self.is_early:
+        drive(self)
+        if self.operations < self.acts_at:
+            return 0
+    endpoint = self.endpoint
     if self.write_to_lower is None:
         self.write_to_lower = self.lower.write
     fs_set_operations(endpoint.c, self.operations)
@@ -58,12 +63,35 @@ cdef int take_next_step(Transport self) except -1:
 
 
 cdef int begin(Transport self) except -1:
-    """Drives the connection of the lower transport from now on, if it may move."""
-    cdef Endpoint endpoint
+    """Drives the connection of the lower transport, if it may move: from now on, or once it has made some operations."""
+    cdef int number, reason = 0
+    cdef uint32_t left
     sock = self.lower.get_extra_info("socket")
     if sock is None:
         return 0
-    endpoint = endpoint_of(sock.fileno())
+    number = sock.fileno()
+    left = fs_libc_left(number, &reason)
+    if left == 0:
+        return drive_by_number(self, number)
+    self.is_early = True
+    self.acts_at = left
+    self.last_info = (False, False, False, reason_texts[reason])
+    return 0
+
+
+cdef int drive(Transport self) except -1:
+    """Drives it from now on, if it is early."""
+    if not self.is_early:
+        return 0
+    sock = self.lower.get_extra_info("socket")
+    return drive_by_number(self, -1 if sock is None else sock.fileno())
+
+
+cdef int drive_by_number(Transport self, int number) except -1:
+    cdef Endpoint endpoint = endpoint_of(number)
+    self.is_early = False
+    self.acts_at = INT64_MAX
+    self.last_info = None
     if endpoint is None:
         return 0
     self.endpoint = endpoint
@@ -122,6 +150,9 @@ cdef tuple info_of_path(Transport self):
     """Returns info_of the endpoint, also after its end; None if the connection is not served."""
     if self.endpoint is not None:
         return info_of(self.endpoint)
+    if self.is_early and self.lower is not None and self.state == OPEN:
+        drive(self)
+        return info_of_path(self)
     if self.last_info is None and self.lower is not None and self.state != LOST:
         sock = self.lower.get_extra_info("socket")
         return None if sock is None or sock.fileno() < 0 else _standing(sock.fileno())
@@ -132,6 +163,8 @@ cdef int end_endpoint(Transport self) except -1:
     """Ends this side of the ring: FIN, or a reset if bytes are unread. Called before the descriptor is closed."""
     cdef Endpoint endpoint = self.endpoint
     if endpoint is None:
+        self.is_early = False
+        self.acts_at = INT64_MAX
         return 0
     self.last_info = info_of(endpoint)
     fs_set_operations(endpoint.c, self.operations)
