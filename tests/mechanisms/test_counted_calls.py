@@ -123,14 +123,41 @@ def test_sleeps_and_wakeups_of_blocking_calls(tmp_path: Path) -> None:
 
 
 def test_a_poll_of_one_connection_sleeps_as_a_receive_does(tmp_path: Path) -> None:
-    """Python's own calls with a timeout poll first. No eventfd is told."""
-    timeouts = "near.settimeout(60); far.settimeout(60)\nbefore = counts()"
-    source = BLOCKING.replace("before = counts()", timeouts)
+    """No eventfd is told."""
+    wait = """
+import select
+def wait(end):
+    waits = select.poll()
+    waits.register(end, select.POLLIN)
+    waits.poll()
+
+def serve("""
+    source = BLOCKING.replace("\ndef serve(", wait).replace("    assert near", "    wait(near)\n    assert near")
+    source = source.replace("    far.sendall(far", "    wait(far)\n        far.sendall(far")
     counted, calls = seen(source, tmp_path, FASTSOCK_POLL_US="0")
     slept, woke = begun(calls, r"futex\(.*FUTEX_WAIT,"), begun(calls, r"futex\(.*FUTEX_WAKE,")
     assert counted["sleeps"] == slept > 0
     assert counted["doorbells_rung"] == woke > 0
-    assert counted["system_calls"] == slept + woke
+    assert begun(calls, r'write\(\d+, "\\1') == 0
+
+
+def test_a_change_of_events_asks_the_kernel_nothing(tmp_path: Path) -> None:
+    """Room is wished for and taken back around each message, as libzmq does. The wait itself asks now and then."""
+    changes = """
+import select
+instance = select.epoll()
+instance.register(near, select.EPOLLIN)
+far.sendall(b"x"); instance.poll(); near.recv(1); instance.poll(0)
+before = counts()
+for _ in range(200):
+    instance.modify(near, select.EPOLLIN | select.EPOLLOUT)
+    assert instance.poll() == [(near.fileno(), select.EPOLLOUT)]
+    instance.modify(near, select.EPOLLIN)
+    assert instance.poll(0) == []
+"""
+    _, calls = seen(BLOCKING.replace("before = counts()", changes), tmp_path)
+    asked = begun(calls, r"ppoll\(\[\{fd=\d+, events=POLLIN\|POLLPRI\|POLLOUT")
+    assert asked < 20, calls
 
 
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
