@@ -237,26 +237,44 @@ static int ask_kernel(struct pollfd *fds, nfds_t count, int64_t patience, const 
     return done < 0 ? -errno : done;
 }
 
+static void leave_kernel(const struct named *of, nfds_t count) {
+    while (count-- > 0)
+        if (of->sockets[count]) fs_note_in_kernel(ip_conn(of->sockets[count]), -1);
+}
+
+/* No other thread moves these while this one waits in the kernel: it would not hear of what comes by the ring. Returns 0 if one moves just
+ * now, or has. */
+static int enter_kernel(const struct named *of, nfds_t count) {
+    for (nfds_t i = 0; i < count; i++)
+        if (of->sockets[i] && !fs_note_in_kernel(ip_conn(of->sockets[i]), 1)) {
+            leave_kernel(of, i);
+            return 0;
+        }
+    return 1;
+}
+
+static int is_any_attached(const struct named *of, nfds_t count) {
+    for (nfds_t i = 0; i < count; i++)
+        if (of->sockets[i] && fs_is(ip_conn(of->sockets[i]), FS_IS_ATTACHED)) return 1;
+    return 0;
+}
+
 /* -errno, or how many. */
 static int poll_named(struct pollfd *fds, nfds_t count, int64_t patience, const sigset_t *mask, const struct named *of) {
-    int attached = 0, failed, done;
+    int attached, failed, done;
     for (nfds_t i = 0; i < count; i++) {
         struct ip_socket *s = ip_begin(fds[i].fd, &of->calls[i]);
         of->sockets[i] = s;
         of->its[i] = s ? fs_pollable_of(ip_conn(s)) : NULL;
-        attached += s && fs_is(ip_conn(s), FS_IS_ATTACHED);
         expose_epoll(fds[i].fd);
     }
+    while (!(attached = is_any_attached(of, count)) && !enter_kernel(of, count)) {}
     if (attached) {
         struct fs_poller *p = poller_of_thread(&failed);
         done = p ? fs_poller_poll(p, fds, of->its, count, patience, mask) : failed;
     } else {
-        /* No other thread moves them while this one waits in the kernel: it would not hear of what comes by the ring. */
-        for (nfds_t i = 0; i < count; i++)
-            if (of->sockets[i]) fs_note_in_kernel(ip_conn(of->sockets[i]), 1);
         done = ask_kernel(fds, count, patience, mask);
-        for (nfds_t i = 0; i < count; i++)
-            if (of->sockets[i]) fs_note_in_kernel(ip_conn(of->sockets[i]), -1);
+        leave_kernel(of, count);
     }
     for (nfds_t i = count; i-- > 0;)
         if (of->sockets[i]) ip_end(of->sockets[i], &of->calls[i]);

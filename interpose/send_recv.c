@@ -31,6 +31,19 @@ void ip_end_change(struct ip_socket *s, struct fs_call *call) {
 
 static int sleeps_in_kernel(struct ip_socket *s) { return fs_may_sleep_in_kernel(ip_conn(s), !ip_has_threads()); }
 
+/* Begins a call that sleeps in the kernel, and ends it. `*counted`: other threads know of it. Returns 0 if it may not. */
+static int enter_kernel(struct ip_socket *s, int *counted) {
+    *counted = ip_has_threads();
+    if (*counted && !fs_note_in_kernel(ip_conn(s), 1)) return 0;
+    if (fs_may_sleep_in_kernel(ip_conn(s), !*counted)) return 1;
+    if (*counted) fs_note_in_kernel(ip_conn(s), -1);
+    return 0;
+}
+
+static void leave_kernel(struct ip_socket *s, int counted) {
+    if (counted) fs_note_in_kernel(ip_conn(s), -1);
+}
+
 /* A wait of a call. `what`: FS_RECEIVE or FS_SEND. */
 struct wait {
     struct fs_wait_limit patience;
@@ -88,13 +101,14 @@ static int64_t again(struct ip_socket *s, const struct wait *w, int64_t got) {
 /* Polls, then makes the kernel's own blocking call, in which handlers run. `whole`: MSG_WAITALL; cleared when the kernel's call has
  * returned data, as it has decided how much. Returns -EINPROGRESS if nothing was done and the path may have changed. */
 static int64_t receive_asleep(struct ip_socket *s, const struct wait *w, void *into, size_t room, int flags, int *whole) {
-    int polled = 0;
+    int polled = 0, counted;
     int64_t got = fs_receive_polling(ip_conn(s), into, room, flags & ~MSG_WAITALL, &polled);
     if (got != -EAGAIN) return got;
-    if (polled && !sleeps_in_kernel(s)) return -EINPROGRESS;
+    if (!enter_kernel(s, &counted)) return -EINPROGRESS;
     ip_thread.may_sleep = 1;
     got = again(s, w, fs_receive_asleep(ip_conn(s), into, room, flags, polled));
     ip_thread.may_sleep = 0;
+    leave_kernel(s, counted);
     if (got > 0) *whole = 0;
     return got;
 }
@@ -177,9 +191,12 @@ static int64_t send_asleep(struct ip_socket *s, const struct wait *w, const stru
 }
 
 static int64_t post(struct ip_socket *s, const struct wait *w, const struct pieces *p, size_t skip, size_t length, int flags, int *asleep) {
-    *asleep = !(flags & MSG_OOB) && sleeps_in_kernel(s);
-    return *asleep ? send_asleep(s, w, p, skip, length, flags & ~FS_TRIES_AGAIN)
-                   : fs_try_send_pieces(ip_conn(s), p->v, skip, length, flags | FS_POLLS_FIRST);
+    int counted;
+    *asleep = !(flags & MSG_OOB) && sleeps_in_kernel(s) && enter_kernel(s, &counted);
+    if (!*asleep) return fs_try_send_pieces(ip_conn(s), p->v, skip, length, flags | FS_POLLS_FIRST);
+    int64_t sent = send_asleep(s, w, p, skip, length, flags & ~FS_TRIES_AGAIN);
+    leave_kernel(s, counted);
+    return sent;
 }
 
 /* The bytes that the next call of the core's gets: the kernel takes a long send in strides, between which the connection may move. */

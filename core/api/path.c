@@ -85,11 +85,10 @@ static void untell_pollers(void *whose, struct fs_connection *c) {
     fs_poller_after_attach(whose, 0);
 }
 
-void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *result) {
+static void take_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *result) {
     struct fs_whole *w = fs_whole_of(c);
     struct fs_attach_hooks of_pollers = {tell_pollers, untell_pollers, &w->pollable};
     int tells = !hooks && fs_front.polls;
-    *result = (struct fs_step_result){.what = FS_STEP_PENDING};
     if (w->path.state == FS_CONNECTING) {
         unsigned char address[16];
         int port;
@@ -110,7 +109,14 @@ void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struc
     settle(w);
 }
 
-void fs_join_pair(struct fs_connection *one, struct fs_connection *other) {
+void fs_step(struct fs_connection *c, const struct fs_attach_hooks *hooks, struct fs_step_result *result) {
+    *result = (struct fs_step_result){.what = FS_STEP_PENDING};
+    if (!fs_begin_step(c)) return; /* (a later operation takes it) */
+    take_step(c, hooks, result);
+    fs_end_step(c);
+}
+
+static void join(struct fs_connection *one, struct fs_connection *other) {
     struct fs_connection *ends[2] = {one, other};
     struct fs_path *paths[2] = {&fs_whole_of(one)->path, &fs_whole_of(other)->path};
     struct fs_attach_hooks of_pollers[2];
@@ -125,6 +131,15 @@ void fs_join_pair(struct fs_connection *one, struct fs_connection *other) {
     fs_connector_join(paths, ends, fs_front.polls ? of_pollers : NULL, results);
     for (int i = 0; i < 2 && fs_front.polls; i++)
         if (results[i].what == FS_STEP_MOVED) fs_poller_after_attach(fs_pollable_of(ends[i]), 1);
+}
+
+void fs_join_pair(struct fs_connection *one, struct fs_connection *other) {
+    if (!fs_begin_step(one)) return;
+    if (fs_begin_step(other)) {
+        join(one, other);
+        fs_end_step(other);
+    }
+    fs_end_step(one);
 }
 
 int fs_leave_loop(struct fs_connection *c, const struct fs_attach_hooks *loop) {

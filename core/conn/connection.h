@@ -44,6 +44,7 @@ struct fs_connection {
         fs_word32 driven;               /* loop-driven: nobody else reads, writes or polls the descriptor */
         fs_word32 life;                 /* number of calls inside, and bits of enum fs_life */
         fs_word32 in_kernel;            /* calls that are in the kernel's own blocking call */
+        fs_word32 stepping;             /* steps under way that may move it: a step lets go of the front end's lock as it attaches */
         int bridged, bridged_inherited; /* a bridge has replaced the descriptors; the region was another process's before */
         int own_inherited;              /* `own` is memory of a process that this one was forked from */
     } is;

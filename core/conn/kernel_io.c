@@ -10,13 +10,13 @@
 
 /* A thread that sees the count takes no step that moves the connection. */
 static void *enter_kernel(struct fs_connection *c) {
-    fs_note_in_kernel(c, 1);
+    fs_count_in_kernel(c, 1);
     return fs_host_unlock();
 }
 
 static void leave_kernel(struct fs_connection *c, void *host_state) {
     fs_host_lock(host_state);
-    fs_note_in_kernel(c, -1);
+    fs_count_in_kernel(c, -1);
 }
 
 int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int flags, int *spun) {

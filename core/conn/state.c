@@ -23,6 +23,7 @@
 #include "include/fastsock_loop.h"
 
 #include <assert.h>
+#include <sched.h>
 
 struct fs_transition {
     uint32_t from, never, brings, takes;
@@ -212,9 +213,25 @@ void fs_note_shut(struct fs_connection *c, int receiving, int sending) {
     if (sending) fs_store_relaxed(&c->is.shut_sending, 1);
 }
 
-/* This orders nothing: readers want a hint. */
-void fs_note_in_kernel(struct fs_connection *c, int calls) {
-    fs_add_sc(&c->is.in_kernel, (uint32_t)calls);
+int fs_begin_step(struct fs_connection *c) {
+    /* SYNC: kernel call - pairs with fs_note_in_kernel: each side says what it does, and then looks at what the other one has said. */
+    fs_add_sc(&c->is.stepping, 1);
+    if (!fs_load_sc(&c->is.in_kernel)) return 1;
+    fs_end_step(c);
+    return 0;
+}
+
+void fs_end_step(struct fs_connection *c) { fs_add_sc(&c->is.stepping, -1u); }
+
+void fs_count_in_kernel(struct fs_connection *c, int calls) { fs_add_sc(&c->is.in_kernel, (uint32_t)calls); }
+
+int fs_note_in_kernel(struct fs_connection *c, int calls) {
+    fs_count_in_kernel(c, calls);
+    /* SYNC: kernel call - pairs with fs_begin_step. */
+    if (calls < 0 || (!fs_load_sc(&c->is.stepping) && !fs_is_attached(c))) return 1;
+    fs_count_in_kernel(c, -1);
+    sched_yield(); /* the step is short */
+    return 0;
 }
 
 void fs_note_bridged(struct fs_connection *c) {

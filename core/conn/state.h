@@ -44,7 +44,15 @@ static inline int fs_has_other_users(const struct fs_connection *c) {
     return (fs_load_own32(&c->is.life) & (FS_CALLS | FS_PINNED)) > 1;
 }
 
-/* Returns true if a call is in the kernel's own blocking call. */
+/* Begins a step that may move the connection, and ends it. With the front end's lock. Returns 0 if a call is in the kernel's own blocking
+ * call, which would not hear of what comes by the ring: then there is no step. */
+int fs_begin_step(struct fs_connection *c);
+void fs_end_step(struct fs_connection *c);
+
+/* Counts calls that are in the kernel's own, for who knows that nothing moves or finds out afterwards. */
+void fs_count_in_kernel(struct fs_connection *c, int calls);
+
+/* Returns true if a call is in the kernel's own blocking call. A hint: fs_begin_step decides. */
 static inline int fs_is_in_kernel(const struct fs_connection *c) { return fs_load_own32(&c->is.in_kernel) != 0; }
 
 /* ---- queries --------------------------------------------------------------------------------------------- */

@@ -392,9 +392,10 @@ int fs_wait_for_more(struct fs_connection *c);
 /* Wakes all sleepers of this side, in all its processes; they check again, at the kernel too. [inside] */
 void fs_wake_local(struct fs_connection *c);
 
-/* Counts calls that are in the kernel's own blocking call (1: one enters, -1: it returns): nobody moves the connection meanwhile. For
- * calls of the front end's own; those of this header count themselves. [inside] */
-void fs_note_in_kernel(struct fs_connection *c, int calls);
+/* A call begins to sleep in the kernel (1), which would not hear of what comes by the ring, or has returned (-1): nobody moves the
+ * connection meanwhile. Returns 0 if another thread moves it just now, or has: then nothing has begun. Who asks whether the call may be
+ * the kernel's (fs_may_sleep_in_kernel) does so after it has begun. [inside] */
+int fs_note_in_kernel(struct fs_connection *c, int calls);
 
 /* Returns the result of a call that has done `done` bytes and cannot go on; `why` is FS_VIOLATED or a negative errno. As
  * in the kernel, a call that has done a part returns that, and an error of the connection waits for the next call. A call that has done

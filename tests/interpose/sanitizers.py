@@ -39,7 +39,9 @@ UNFIT = {
     "thread": {
         "changes": "the sanitizer needs more memory than the case leaves",
         "numbers_left": "the sanitizer needs descriptors",
-        **dict.fromkeys(("filtered", "filters", "sandboxes"), "the sanitizer has a thread whose calls the filter refuses"),
+        **dict.fromkeys(
+            ("filtered", "filters", "sandboxes"), "the sanitizer has a thread whose calls the filter refuses"
+        ),
         **dict.fromkeys(
             ("closed", "early_closed", "closed_instances"),
             "the program closes what another thread uses, a race of its own",
