@@ -200,6 +200,26 @@ static void draw_behind_reset(void) {
     close_ends();
 }
 
+/* ---- a step that moves, and a call that sleeps in the kernel ------------------------------------------------------------- */
+
+/* Two threads may take steps at once: one lets go of the front end's lock as it attaches. The end of the other's is not the end of its. */
+static void sleep_beside_steps(void) {
+    open_ends();
+    struct fs_connection *c = &ends[0].c;
+    check(fs_begin_step(c) && fs_begin_step(c), "two steps");
+    fs_end_step(c);
+    check(!fs_note_in_kernel(c, 1), "a call sleeps in the kernel beside a step");
+    fs_end_step(c);
+    check(fs_note_in_kernel(c, 1), "a call sleeps in the kernel");
+    check(!fs_begin_step(c), "a step begins beside a call in the kernel");
+    fs_note_in_kernel(c, -1);
+    check(fs_begin_step(c), "a step after it");
+    fs_end_step(c);
+    attach_ends();
+    check(!fs_note_in_kernel(c, 1), "a call sleeps in the kernel after the move");
+    close_ends();
+}
+
 int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t random;
@@ -220,7 +240,8 @@ int main(int count, char **arguments) {
         leave_without_memory();
         give_up_number();
         draw_behind_reset();
+        sleep_beside_steps();
     }
-    printf("%u rounds, %u moments\n", rounds.done, 8 * rounds.done);
+    printf("%u rounds, %u moments\n", rounds.done, 9 * rounds.done);
     return 0;
 }
