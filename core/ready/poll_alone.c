@@ -58,8 +58,6 @@ int fs_poll_alone(const struct fs_poller *p, struct pollfd *fd, struct fs_pollab
         if (fs_spin(c, FS_RECEIVE)) continue;
         int woken = sleep_for_bytes(c, it, deadline);
         if (woken < 0) return woken;
-        if (fs_ring_readable(&c->ring)) continue;
-        if (woken) fs_recv_ready_after_kernel(c); /* (or the next sleep is over at once, for what the control thread has reported) */
-        return FS_NOT_ALONE;
+        if (!fs_ring_readable(&c->ring)) return FS_NOT_ALONE; /* (a look here would take an error that the program is to see) */
     }
 }

@@ -127,14 +127,6 @@ def pipes(count: int) -> list[int]:
     return [reader] * count
 
 
-def of_another_user(peer: Peer) -> None:
-    """Even if it knew the region's id."""
-    if os.geteuid():
-        pytest.skip("only root becomes another user")
-    with parcel(memfd(b"stranger's")) as fd:
-        os.waitpid(as_nobody(lambda: peer.ask(fd)), 0)
-
-
 MESSAGES: dict[str, Callable[[Peer], bytes]] = {
     "empty": lambda peer: b"",
     "the id alone": lambda peer: peer.id,
@@ -164,8 +156,18 @@ NO_PARCELS: dict[str, Callable[[Peer], None]] = {
         )
         for name, said in MESSAGES.items()
     },
-    "of another user": of_another_user,
 }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_a_parcel_of_who_has_changed_its_user(peer: Peer) -> None:
+    """It knows the region's id, as a child does that has given up its privileges."""
+    leave(peer)
+    with parcel(memfd(b"parcel")) as fd:
+        os.waitpid(as_nobody(lambda: peer.ask(fd)), 0)
+    until_heard(peer)
+    peer.victim.sendall(b"later")
+    assert read_exactly(peer.tcp, 11) == b"parcellater"
 
 
 @pytest.mark.parametrize("what", NO_PARCELS)
