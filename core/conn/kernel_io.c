@@ -22,9 +22,10 @@ static void leave_kernel(struct fs_connection *c, void *host_state) {
 int64_t fs_receive_polling(struct fs_connection *c, char *into, size_t room, int flags, int *spun) {
     int64_t got = -EAGAIN, began = fs_now(), until = began + fs_wait_budget(c, began), now = began;
     int attempts = 0;
-    *spun = until != began;
+    /* (Not beside a step: what is taken as it attaches would not be counted.) */
+    *spun = until != began && fs_note_in_kernel(c, 1);
     if (!*spun) return -EAGAIN;
-    void *host_state = enter_kernel(c);
+    void *host_state = fs_host_unlock();
     while (got == -EAGAIN && (attempts == 0 || (now = fs_now()) < until)) {
         got = fs_system.recv(fs_fd_unlocked(c), into, room, flags | MSG_DONTWAIT);
         attempts++;
