@@ -21,6 +21,7 @@
  * The lifetime of this process's end is another word (enum fs_life). Its steps are below, one function each. */
 #include "conn/state.h"
 #include "include/fastsock_loop.h"
+#include "os/host.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -228,9 +229,11 @@ void fs_count_in_kernel(struct fs_connection *c, int calls) { fs_add_sc(&c->is.i
 int fs_note_in_kernel(struct fs_connection *c, int calls) {
     fs_count_in_kernel(c, calls);
     /* SYNC: kernel call - pairs with fs_begin_step. */
-    if (calls < 0 || (!fs_load_sc(&c->is.stepping) && !fs_is_attached(c))) return 1;
+    int steps = calls > 0 && fs_load_sc(&c->is.stepping);
+    if (calls < 0 || (!steps && !fs_is_attached(c))) return 1;
     fs_count_in_kernel(c, -1);
-    sched_yield(); /* the step is short */
+    /* The step is short. (Its thread may have a lower priority than this one, which would run on if it only yielded.) */
+    if (steps) fs_short_sleep_unlocked();
     return 0;
 }
 

@@ -203,13 +203,25 @@ static void draw_behind_reset(void) {
 /* ---- a step that moves, and a call that sleeps in the kernel ------------------------------------------------------------- */
 
 /* Two threads may take steps at once: one lets go of the front end's lock as it attaches. The end of the other's is not the end of its. */
+static int naps;
+
+static int nap(const struct timespec *time, struct timespec *rest) {
+    naps++;
+    return nanosleep(time, rest);
+}
+
 static void sleep_beside_steps(void) {
+    int (*slept)(const struct timespec *, struct timespec *) = fs_system.nanosleep;
     open_ends();
     struct fs_connection *c = &ends[0].c;
+    fs_system.nanosleep = nap;
+    naps = 0;
     check(fs_begin_step(c) && fs_begin_step(c), "two steps");
     fs_end_step(c);
     check(!fs_note_in_kernel(c, 1), "a call sleeps in the kernel beside a step");
+    check(naps == 1, "who finds a step runs on: a thread of a lower priority never ends it");
     fs_end_step(c);
+    fs_system.nanosleep = slept;
     check(fs_note_in_kernel(c, 1), "a call sleeps in the kernel");
     check(!fs_begin_step(c), "a step begins beside a call in the kernel");
     fs_note_in_kernel(c, -1);
