@@ -382,6 +382,7 @@ static void finish(void) {
  * first. All of them may send. So a stream of ours, opened before those of the program, gets its only byte from the handler that was
  * registered first. */
 static FILE *last_stream;
+static char last_buffer[16]; /* of its own: at the end of the process malloc may have no memory, or gather what was freed for long */
 
 static ssize_t write_last(void *nothing, const char *byte, size_t size) {
     (void)nothing, (void)byte;
@@ -407,6 +408,7 @@ extern int __cxa_at_quick_exit(void (*handler)(void), void *object);
 
 void ip_begin_end(void) {
     last_stream = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_last});
+    if (last_stream) setvbuf(last_stream, last_buffer, _IOFBF, sizeof last_buffer);
     __cxa_atexit(at_exit, NULL, NULL);
     __cxa_at_quick_exit(finish, NULL);
 }
