@@ -382,7 +382,7 @@ static void finish(void) {
  * first. All of them may send. So a stream of ours, opened before those of the program, gets its only byte from the handler that was
  * registered first. */
 static FILE *last_stream;
-static char last_buffer[16]; /* of its own: at the end of the process malloc may have no memory, or gather what was freed for long */
+static char last_buffer[16]; /* for that byte: malloc may have no memory at the end, and first gathers all that the process has freed */
 
 static ssize_t write_last(void *nothing, const char *byte, size_t size) {
     (void)nothing, (void)byte;

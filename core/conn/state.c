@@ -228,11 +228,12 @@ void fs_count_in_kernel(struct fs_connection *c, int calls) { fs_add_sc(&c->is.i
 
 int fs_note_in_kernel(struct fs_connection *c, int calls) {
     fs_count_in_kernel(c, calls);
+    if (calls < 0) return 1;
     /* SYNC: kernel call - pairs with fs_begin_step. */
-    int steps = calls > 0 && fs_load_sc(&c->is.stepping);
-    if (calls < 0 || (!steps && !fs_is_attached(c))) return 1;
+    int steps = fs_load_sc(&c->is.stepping) != 0;
+    if (!steps && !fs_is_attached(c)) return 1;
     fs_count_in_kernel(c, -1);
-    /* The step is short. (Its thread may have a lower priority than this one, which would run on if it only yielded.) */
+    /* (If this thread only yielded, one of lower priority would never get to the end of its step.) */
     if (steps) fs_short_sleep_unlocked();
     return 0;
 }

@@ -393,8 +393,8 @@ int fs_wait_for_more(struct fs_connection *c);
 void fs_wake_local(struct fs_connection *c);
 
 /* A call begins to sleep in the kernel (1), which would not hear of what comes by the ring, or has returned (-1): nobody moves the
- * connection meanwhile. Returns 0 if another thread moves it just now, or has: then nothing has begun. Who asks whether the call may be
- * the kernel's (fs_may_sleep_in_kernel) does so after it has begun. [inside] */
+ * connection meanwhile. Returns 0 if another thread moves it just now (after 50 us), or has: then nothing has begun. Who asks whether
+ * the call may be the kernel's (fs_may_sleep_in_kernel) does so after it has begun. [inside] */
 int fs_note_in_kernel(struct fs_connection *c, int calls);
 
 /* Returns the result of a call that has done `done` bytes and cannot go on; `why` is FS_VIOLATED or a negative errno. As

@@ -123,6 +123,13 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, **variables}
 
 
+def compiled(source: Path, folder: Path) -> Path:
+    """The program of a C file, in this folder."""
+    program = folder / source.stem
+    subprocess.run([os.environ.get("CC", "cc"), source, "-o", program], check=True, timeout=60)
+    return program
+
+
 def ended(
     words: Sequence[object],
     status: int | None = 0,

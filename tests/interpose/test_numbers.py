@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
-from harness.processes import ROOT, ended
+from harness.processes import ROOT, compiled, ended
 
 from fastsock import launch
 
@@ -15,9 +13,7 @@ CONNECTIONS = 40
 
 
 def test_each_number_is_the_lowest_that_is_free(tmp_path: Path) -> None:
-    program, stats = tmp_path / "lowest", tmp_path / "stats.json"
-    words = [os.environ.get("CC", "cc"), ROOT / "tests/interpose/programs/lowest.c", "-o", program]
-    subprocess.run(words, check=True, timeout=60)
+    program, stats = compiled(ROOT / "tests/interpose/programs/lowest.c", tmp_path), tmp_path / "stats.json"
     served = f'FASTSOCK_MOVE_AFTER=0 FASTSOCK_RUN_LIBRARY_STATS=$$:{stats} LD_PRELOAD={launch.LIBRARY} exec "$@"'
     done = ended(["sh", "-c", served, "sh", program, CONNECTIONS])
     assert done.stdout == "done, 0 of 1000 numbers were not the lowest\n"

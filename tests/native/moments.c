@@ -202,7 +202,6 @@ static void draw_behind_reset(void) {
 
 /* ---- a step that moves, and a call that sleeps in the kernel ------------------------------------------------------------- */
 
-/* Two threads may take steps at once: one lets go of the front end's lock as it attaches. The end of the other's is not the end of its. */
 static int naps;
 
 static int nap(const struct timespec *time, struct timespec *rest) {
@@ -210,8 +209,9 @@ static int nap(const struct timespec *time, struct timespec *rest) {
     return nanosleep(time, rest);
 }
 
+/* Two threads may take steps at once: one lets go of the front end's lock as it attaches. The end of the other's is not the end of its. */
 static void sleep_beside_steps(void) {
-    int (*slept)(const struct timespec *, struct timespec *) = fs_system.nanosleep;
+    int (*plain_nanosleep)(const struct timespec *, struct timespec *) = fs_system.nanosleep;
     open_ends();
     struct fs_connection *c = &ends[0].c;
     fs_system.nanosleep = nap;
@@ -219,9 +219,9 @@ static void sleep_beside_steps(void) {
     check(fs_begin_step(c) && fs_begin_step(c), "two steps");
     fs_end_step(c);
     check(!fs_note_in_kernel(c, 1), "a call sleeps in the kernel beside a step");
-    check(naps == 1, "who finds a step runs on: a thread of a lower priority never ends it");
+    check(naps == 1, "a call that finds a step does not nap until it is over");
     fs_end_step(c);
-    fs_system.nanosleep = slept;
+    fs_system.nanosleep = plain_nanosleep;
     check(fs_note_in_kernel(c, 1), "a call sleeps in the kernel");
     check(!fs_begin_step(c), "a step begins beside a call in the kernel");
     fs_note_in_kernel(c, -1);
