@@ -6,26 +6,6 @@
 #include "pairs.h"
 #include "report.h"
 
-/* ---- what is known of services ------------------------------------------------------------------------------------ */
-
-enum {
-    SERVICES = 256,
-    NEW = 3, /* connections to a port: the first ones count as those to any new port. (FTP has another port for each file.) */
-};
-
-static struct { int port, connections; struct fs_session_stats sessions; } peers[SERVICES];
-static struct fs_session_stats listeners[SERVICES], new_ports;
-
-/* (Numbers share places: what is known is a hint. A listener that is closed takes it along.) */
-struct fs_session_stats *ip_sessions_of_listener(int fd) { return &listeners[fd % SERVICES]; }
-
-struct fs_session_stats *ip_sessions_with(int port) {
-    int place = port % SERVICES;
-    if (peers[place].port != port) memset(&peers[place], 0, sizeof peers[place]);
-    peers[place].port = port;
-    return peers[place].connections++ < NEW ? &new_ports : &peers[place].sessions;
-}
-
 /* ---- the beginning ------------------------------------------------------------------------------------------------ */
 
 /* So that the other end's first operation finds the name: for tests. */
@@ -39,7 +19,7 @@ static void begin_at_once(struct ip_socket *s) {
 
 fs_word32 ip_loops_drive;
 
-int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service) {
+int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_service *service) {
     if (s->opened || ip_is(&s->thing, IP_EARLY)) {
         if (ip_is(&s->thing, IP_EARLY)) ip_count_early(s);
         if (!under_way) fs_path_connected(ip_conn(s));
@@ -100,7 +80,7 @@ static void lose_number(struct ip_socket *s, int fd, int is_closed) {
     fs_poller_close_number(fs_pollable_of(ip_conn(s)), fd, last);
     ip_set_number(fd, NULL);
     if (!s->opened) {
-        if (ip_is(&s->thing, IP_SOCKET)) memset(&listeners[fd % SERVICES], 0, sizeof listeners[0]);
+        if (ip_is(&s->thing, IP_SOCKET)) ip_forget_listener(fd);
         if (last) ip_free_socket(s);
         ip_end_if_unneeded();
         return;

@@ -246,7 +246,7 @@ int ip_tells_left(struct ip_socket *s);
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 
 /* The socket is connected, or is about to be (`under_way`). Returns true if it is to take a step at once. With the lock. */
-int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_session_stats *service);
+int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_service *service);
 
 /* An early connection is one from now on; another socket stays what it is. With the lock. */
 void ip_open(struct ip_socket *s);
@@ -304,9 +304,12 @@ struct ip_socket *ip_adopt_connected(int fd);
  * call is made again. */
 int ip_give_back(void);
 
-/* What is known of the sessions at a listener's number, or with a port. With the lock. */
-struct fs_session_stats *ip_sessions_of_listener(int fd);
-struct fs_session_stats *ip_sessions_with(int port);
+void ip_share_services(void); /* what is known of services is shared by this process and those that it forks later. With the lock */
+
+/* The service at a listener's number, or at a port; NULL without memory. With the lock. */
+struct fs_service *ip_service_of(int listener);
+struct fs_service *ip_service_at(int port);
+void ip_forget_listener(int fd); /* its number may be another one's from now on */
 
 /* ---- the fallback --------------------------------------------------------------------------------------------------------- */
 

@@ -218,6 +218,21 @@ static int read_libc(struct object *o, const struct dl_phdr_info *info) {
     return read_object(o, info) && is_libc(o);
 }
 
+/* Most often the C library is one object, and no other library stands between: then the next functions are its own, and nobody has to read
+ * all of its names. Returns false if that is so. */
+static int note_next_functions(struct dl_phdr_info *info, size_t size, void *seen) {
+    struct object o;
+    (void)size;
+    if (!read_libc(&o, info) || !o.symbol_count) return 0;
+    if ((*(int *)seen)++) return 1;
+    for (struct function *f = functions; f < functions + FUNCTIONS; f++) {
+        ElfW(Addr) next = (ElfW(Addr))f->next;
+        if (next && (next < o.first || o.last <= next)) return 1;
+        if (next) note_address(f->next, f->ours);
+    }
+    return 0;
+}
+
 /* (An older version of a function may do something else: of a name only the version counts that is bound today.) */
 static int note_functions(struct dl_phdr_info *info, size_t size, void *unused) {
     struct object o;
@@ -356,7 +371,8 @@ const char *ip_put_in_place(void) {
         return why;
     }
     memset(addresses, 0, sizeof addresses);
-    dl_iterate_phdr(note_functions, NULL);
+    int objects = 0;
+    if (dl_iterate_phdr(note_next_functions, &objects)) dl_iterate_phdr(note_functions, NULL);
     leave_out_chained();
     scan.in = 1;
     scan.failed = 0;

@@ -27,6 +27,7 @@ static int is_served(int family, int type, int protocol) {
 static struct ip_socket *adopt(int fd, int family, int nonblocking, uint32_t unset) {
     if ((unsigned)fd >= IP_NUMBERS) return NULL;
     ip_new_number(fd);
+    ip_share_services();
     struct ip_socket *s = ip_new_socket();
     if (!s) return NULL;
     ip_store_relaxed(&s->nonblocking, (uint32_t)nonblocking);
@@ -125,7 +126,7 @@ int connect(int fd, const struct sockaddr *to, socklen_t size) {
     if ((!failed || error == EINPROGRESS || error == EINTR) && to && to->sa_family != AF_UNSPEC &&
         (to->sa_family == AF_UNIX) == s->is_unix && ip_is_own_process()) {
         ip_lock();
-        int meets = ip_socket_at(fd) == s && ip_connected(s, fd, failed != 0, ip_sessions_with(port_of(to, size)));
+        int meets = ip_socket_at(fd) == s && ip_connected(s, fd, failed != 0, ip_service_at(port_of(to, size)));
         unlock_and_meet(s, meets);
     }
     errno = error;
@@ -149,7 +150,7 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     if (ip_unlikely(!listener) && !ip_thing_at(fd)) adopt(fd, family, 0, 0); /* it came from another program, or was passed on */
     uint32_t unset = listener ? ip_load_relaxed(&listener->unset) : 0;
     struct ip_socket *s = adopt(made, family, (flags & SOCK_NONBLOCK) != 0, unset | FS_KNOWN_FRESH);
-    int meets = s && ip_connected(s, made, 0, ip_sessions_of_listener(fd));
+    int meets = s && ip_connected(s, made, 0, ip_service_of(fd));
     unlock_and_meet(s, meets);
     errno = error;
     return made;

@@ -32,7 +32,7 @@ static void open_path(struct fs_whole *w) {
     fs_path_open(&w->path, &w->c, first - made, reason);
 }
 
-int fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting) {
+int fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_service *service, int connecting) {
     struct fs_whole *w = fs_whole_of(c);
     w->operations = operations;
     w->service = service;

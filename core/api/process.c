@@ -27,11 +27,6 @@ void fs_set_calls(const struct fs_calls *calls) {
 #undef FS_TAKE
 }
 
-static void become_process(void) {
-    fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_ns = fs_pid_ns();
-}
-
 static void each(void (*body)(struct fs_connection *c, void *with), void *with) {
     if (fs_front.each) fs_front.each(body, with);
 }
@@ -57,7 +52,8 @@ static int count_child(int by) {
 
 int fs_begin(const struct fs_front_end *front) {
     fs_front = *front;
-    become_process();
+    fs_become_process();
+    fs_own_pid_ns(); /* before a sandbox closes /proc */
     fs_count_processors();
     fs_host = (struct fs_host){.unlock = front->unlock, .lock = front->lock};
     fs_ended_counters = &fs_totals;
@@ -136,7 +132,7 @@ static void inherit(struct fs_connection *c, void *with) {
 
 void fs_fork_in_child(int bare) {
     if (bare) fs_reaper_in_child(), fs_after_fork_in_child();
-    become_process();
+    fs_become_process();
     fs_expect_fork(0);
     under_way = 0;
     fs_slab_forget();

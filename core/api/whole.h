@@ -9,7 +9,7 @@ struct fs_whole {
     struct fs_connection c; /* first: fs_conn_init returns it */
     struct fs_path path;
     struct fs_pollable pollable;
-    struct fs_session_stats *service; /* what is known of its service; NULL: nothing */
+    struct fs_service *service;       /* NULL: nothing is known of it */
     int64_t operations;               /* after which it looks for its peer, if its connect is still under way */
 };
 

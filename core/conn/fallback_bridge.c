@@ -328,8 +328,7 @@ static int64_t fork_bridge(struct fs_connection *c, struct fs_unread_data *unrea
     int64_t pid = fork_detached(fs_own(c));
     if (pid < 0) fs_count_child(fs_own(c), -1);
     if (pid != 0) return pid;
-    fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_ns = fs_pid_ns();
+    fs_become_process();
     prepare_process();
     close_all_but(fs_fd(c), fs_peer_set_eventfd(c), far, unread_data->fd);
     fs_register_child(fs_own(c));

@@ -22,7 +22,9 @@ void fs_tap_hide(int hidden) { fs_store_relaxed(&tap.hidden, hidden != 0); }
 
 int fs_tap_is_on(void) { return fs_load_sc(&tap.on) != 0; }
 
-void fs_tap_forget(void) { fs_store_relaxed(&tap.inside, 0); }
+void fs_tap_forget(void) {
+    if (fs_load_relaxed(&tap.inside)) fs_store_relaxed(&tap.inside, 0); /* (avoids copying a page) */
+}
 
 /* ---- the page -------------------------------------------------------------------------------------------------- */
 

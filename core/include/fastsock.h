@@ -68,7 +68,7 @@
  *     What a function is given by a pointer is copied, or used during the call only, but for
  *         the memory of a connection  from fs_conn_init until fs_after_exit or FS_EXIT_RELEASE of fs_unpin says that it is free
  *         struct fs_call              from fs_call_enter until fs_call_exit, and until fs_after_exit if that is due
- *         struct fs_session_stats     as long as the memory of each connection that fs_path_begin gave it
+ *         struct fs_service           and its statistics, as long as the memory of each connection that fs_path_begin gave it
  *         arrays of struct fs_limits  until the next fs_set_limits
  *         functions of fs_front_end   until fs_end; until the next fs_begin
  *     Strings that a function returns last for ever. */
@@ -202,7 +202,7 @@ int64_t fs_conn_reset(struct fs_connection *c);
 /* ---- the path -------------------------------------------------------------------------------------------------- */
 
 /* Statistics of the sessions of one service: a port that this process listens on, or connects to. All zero: nothing is known. The front
- * end keeps it as long as connections have it, and reads `later`; the rest is the core's. */
+ * end may keep it in memory that forked processes share: several processes may write it at once, since all of it is a hint. */
 struct fs_session_stats {
     double ended[FS_SESSION_LENGTHS];      /* sessions of each class of lengths; older ones count less */
     double operations[FS_SESSION_LENGTHS]; /* of those sessions */
@@ -212,15 +212,20 @@ struct fs_session_stats {
     int64_t later;                         /* operations before which no session looks for its peer; 0: as the settings say */
     double lasting;                        /* the share of sessions that last (FS_SESSION_LASTING); older ones count less */
     uint32_t sessions;                     /* counted in it, up to 16 */
-    int linked;                            /* sessions have moved, so their peers and this process have regions in common; 0: not lately */
-    int tried;                             /* searches in vain since then */
+};
+
+/* A service as this process knows it. All but `stats` is the core's. */
+struct fs_service {
+    struct fs_session_stats *stats;
+    int linked; /* sessions of this process have moved, so their peers and it have regions in common; 0: not lately */
+    int tried;  /* searches in vain since then */
 };
 
 /* The path of a connection that is early or open: it looks for its peer after `operations` more operations, or later if moves have not paid
  * for `service` (NULL: unknown). `connecting`: a non-blocking connect is under way, and all that begins when it is over. Returns true if it
  * may find its peer at once, by a region that both processes have: the front end may open it and take a step. (The service's sessions have
  * moved, so their numbers are used by calls of the front end.) [host lock] */
-int fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_session_stats *service, int connecting);
+int fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_service *service, int connecting);
 
 /* That connect is over, as the front end has seen by a call that succeeded. No effect if it was known. The kernel is asked only when the
  * connection would look for its peer. [host lock] */

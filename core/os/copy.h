@@ -9,15 +9,20 @@
  * nothing is ordered. Like memcpy, it relies on the commit word that is stored after it. */
 #pragma once
 
-#include <stdint.h>
 #include <string.h>
+
+#include "os/atomics.h"
 
 /* memcpy is `rep movsb` from this many bytes on, and vectors below. (Payloads are shorter than the size at which it bypasses the
  * caches.) */
 #define FS_LONG_COPY 2112
 
-/* True if long copies use vectors. Set by a constructor, before main or before an import ends. Earlier copies use memcpy. */
-extern int fs_copies_in_vectors;
+/* Whether long copies use vectors. The first one asks the processor: in a virtual machine that takes longer than most processes ever
+ * copy. Relaxed: who asks at the same time gets the same answer. */
+enum fs_copies_in_vectors { FS_BY_MEMCPY, FS_BY_VECTORS, FS_UNDECIDED };
+extern fs_word32 fs_copies_in_vectors;
+
+uint32_t fs_choose_copies(void); /* asks, and returns which */
 
 /* The parts of CPUID that this choice needs. */
 struct fs_cpu_info {
@@ -37,8 +42,13 @@ int fs_prefers_vectors(const struct fs_cpu_info *processor);
 #define FS_SHORTEST_IN_VECTORS 160
 void fs_copy_in_vectors(void *to, const void *from, size_t length);
 
+static inline int fs_takes_vectors(void) {
+    uint32_t known = fs_load_relaxed(&fs_copies_in_vectors);
+    return (known == FS_UNDECIDED ? fs_choose_copies() : known) == FS_BY_VECTORS;
+}
+
 static inline void fs_copy(void *to, const void *from, size_t length) {
-    if (length >= FS_LONG_COPY && fs_copies_in_vectors)
+    if (length >= FS_LONG_COPY && fs_takes_vectors())
         fs_copy_in_vectors(to, from, length);
     else
         memcpy(to, from, length);

@@ -14,8 +14,12 @@ struct fs_host {
 
 extern struct fs_host fs_host;
 
-/* This process and its PID namespace (0: unknown). Set again in a forked child. */
-extern uint32_t fs_own_pid, fs_own_pid_ns;
+extern uint32_t fs_own_pid; /* this process */
+
+void fs_become_process(void); /* this one is: at the beginning, and in a forked child */
+
+/* Returns the PID namespace of this process, its inode in nsfs, which never changes; 0 if unknown. Asks the kernel once. */
+uint32_t fs_own_pid_ns(void);
 
 static inline void *fs_host_unlock(void) { return fs_host.unlock ? fs_host.unlock() : 0; }
 static inline void fs_host_lock(void *given) {

@@ -95,7 +95,7 @@ struct fs_shared_side *fs_side_new(void) {
     struct fs_shared_side *side = fs_slab_alloc(sizeof *side);
     if (!side) return NULL;
     fs_store_sc(&side->holders, 1);
-    side->pid_space = fs_own_pid_ns;
+    side->pid_space = fs_own_pid_ns();
     return side;
 }
 

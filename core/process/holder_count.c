@@ -7,11 +7,6 @@
 #include "os/host.h"
 #include "os/syscalls.h"
 
-uint32_t fs_pid_ns(void) {
-    struct stat s;
-    return fs_system.stat("/proc/self/ns/pid", &s) == 0 ? (uint32_t)s.st_ino : 0;
-}
-
 /* Returns true if a process has ended, or has become another program. A zombie has ended too: its descriptors are closed even if nobody
  * waits for it. */
 static int is_dead(uint32_t process) {
@@ -30,7 +25,7 @@ static int is_dead(uint32_t process) {
  * none. In another namespace the ids belong to other processes or to none: a holder there registers nothing and uncounts nobody. So one
  * that is killed there stays counted, and no living one is taken for dead. */
 static int known_children(const struct fs_shared_side *own) {
-    return own->pid_space == fs_own_pid_ns ? (int)(sizeof own->children / sizeof *own->children) : 0;
+    return own->pid_space == fs_own_pid_ns() ? (int)(sizeof own->children / sizeof *own->children) : 0;
 }
 
 uint32_t fs_count_holders(struct fs_shared_side *own) {

@@ -21,5 +21,3 @@ void fs_holder_may_exec(struct fs_shared_side *own);
  * holder any more. */
 int fs_release_unless_last(struct fs_shared_side *own);
 
-/* Returns the PID namespace of this process, its inode in nsfs, which never changes; 0 if unknown. */
-uint32_t fs_pid_ns(void);

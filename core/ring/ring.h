@@ -89,7 +89,7 @@ struct fs_shared_side {
      * made them; whose single shot was told. And the first process that has waited on one. */
     fs_word64 handed_over, shots;
     fs_word32 waiter;
-    uint32_t pid_space;    /* the PID namespace in which `children` is valid (fs_pid_ns); never changes */
+    uint32_t pid_space;    /* the PID namespace in which `children` is valid (fs_own_pid_ns); never changes */
     struct fs_fallback_lock fallback;
 };
 

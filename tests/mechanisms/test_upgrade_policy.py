@@ -27,13 +27,19 @@ class SessionStats(ctypes.Structure):
         ("later", ctypes.c_int64),
         ("lasting", ctypes.c_double),
         ("sessions", ctypes.c_uint32),
-        ("linked", ctypes.c_int),
-        ("tried", ctypes.c_int),
     ]
 
     def note(self, operations: int, sought: int = NOT_SOUGHT, calls: int = 0, messages: int = 0) -> None:
-        count = ctypes.c_uint64
-        library().fs_note_session(ctypes.byref(self), ctypes.c_int64(operations), sought, count(calls), count(messages))
+        service, count = Service(ctypes.pointer(self)), ctypes.c_uint64
+        library().fs_note_session(
+            ctypes.byref(service), ctypes.c_int64(operations), sought, count(calls), count(messages)
+        )
+
+
+class Service(ctypes.Structure):
+    """struct fs_service."""
+
+    _fields_ = [("stats", ctypes.POINTER(SessionStats)), ("linked", ctypes.c_int), ("tried", ctypes.c_int)]
 
 
 @dataclass(frozen=True)

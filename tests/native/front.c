@@ -257,7 +257,6 @@ int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t bytes = 0, sleeps = 0, random;
     fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_ns = fs_pid_ns();
     fs_host = (struct fs_host){.unlock = let_go, .lock = take_again};
     fill_pattern();
     break_pipe();

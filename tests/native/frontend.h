@@ -58,7 +58,6 @@ static void become_front_end(void) {
     fs_host.unlock = let_go;
     fs_host.lock = take_again;
     fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_ns = fs_pid_ns();
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------- */

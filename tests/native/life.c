@@ -225,7 +225,6 @@ int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t random, calls = 0;
     fs_own_pid = (uint32_t)getpid();
-    fs_own_pid_ns = fs_pid_ns();
     run_fork();
     while (next_round(&rounds, &random)) calls += run_round(&random);
     printf("%u rounds, %" PRIu64 " calls\n", rounds.done, calls);

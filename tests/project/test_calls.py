@@ -25,7 +25,7 @@ INTERPOSE = (
     "signals",
     "fd_table",
     "epoll_instances own_numbers program_log",
-    "core_calls report",
+    "core_calls report services",
     "program_read settings",
     "call program_file",
     "connection_list fallback other_programs send_recv",

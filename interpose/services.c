@@ -1,0 +1,58 @@
+/* What is known of services: of ports that the process listens on, or connects to.
+ *
+ * Responsible for: that forked processes learn from each other's sessions (a server may have a child for each). Never: what is learned. */
+#include "interpose.h"
+
+#include <sys/mman.h>
+
+enum {
+    SERVICES = 256,
+    NEW = 3, /* connections to a port: the first ones count as those to any new port. (FTP has another port for each file.) */
+};
+
+/* Shared with forked children. (Services share places in it: what is known is a hint.) */
+static struct known {
+    fs_word32 listeners; /* so many have got a place. Relaxed: of two that get the same one neither is wrong */
+    struct fs_session_stats of_listener[SERVICES], new_ports;
+    struct at_port { int port, connections; struct fs_session_stats stats; } at_port[SERVICES];
+} *known;
+
+static struct fs_service listeners[SERVICES], ports[SERVICES], new_ports;
+static char is_forgotten[SERVICES]; /* the listener: its connections still have its service */
+
+/* (Before a child is made: a process that has a listener has made a socket, or been given one.) */
+void ip_share_services(void) {
+    if (known) return;
+    void *made = mmap(NULL, sizeof *known, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED) return;
+    known = made;
+    new_ports.stats = &known->new_ports;
+}
+
+/* (A child that closes its listener's number, or has another one there, forgets only its own way to what is known.) */
+void ip_forget_listener(int fd) { is_forgotten[fd % SERVICES] = 1; }
+
+struct fs_service *ip_service_of(int listener) {
+    int place = listener % SERVICES;
+    if (!known) return NULL;
+    if (!listeners[place].stats || is_forgotten[place]) {
+        struct fs_session_stats *stats = &known->of_listener[ip_add(&known->listeners, 1) % SERVICES];
+        *stats = (struct fs_session_stats){0};
+        listeners[place] = (struct fs_service){.stats = stats};
+        is_forgotten[place] = 0;
+    }
+    return &listeners[place];
+}
+
+struct fs_service *ip_service_at(int port) {
+    int place = port % SERVICES;
+    if (!known) return NULL;
+    struct at_port *at = &known->at_port[place];
+    if (at->port != port) {
+        *at = (struct at_port){.port = port};
+        ports[place] = (struct fs_service){.stats = &at->stats};
+    }
+    if (at->connections++ < NEW) return &new_ports;
+    ports[place].stats = &at->stats; /* (the first process to connect there may be another one) */
+    return &ports[place];
+}
