@@ -41,6 +41,7 @@ READ = [*HEADERS, *glob("fastsock/_native/*.p*")]  # a change in any rebuilds ev
 # take both for errors.)
 FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wno-unused-function"]
 FLAGS += ["-Werror=incompatible-pointer-types", "-Werror=implicit-function-declaration"]
+FLAGS += ["-fdata-sections"]  # and --sort-section: small variables share pages, which each forked child copies
 # A thread of the program, or its signal handler, may have a small stack. (A sanitizer takes more.)
 HERE = f"-ffile-prefix-map={Path.cwd()}=."
 FRAMES = ["-Werror=frame-larger-than=512"] if "-fsanitize" not in os.environ.get("CFLAGS", "") else []
@@ -48,9 +49,7 @@ DEBUG = ["-DFS_DEBUG", "-UNDEBUG"]
 # Python's own flags ask for all debug information, two thirds of the file. For a traceback lines suffice; who wants
 # more, or none, says so in CFLAGS.
 LINES = [] if "-g" in os.environ.get("CFLAGS", "") or os.environ.get("FASTSOCK_DEBUG") == "1" else ["-g1"]
-LINK = ["-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-Bsymbolic"]
-# Small variables stand side by side: a forked child copies each page in which it writes.
-SIDE_BY_SIDE = ["-fdata-sections", "-Wl,--sort-section=alignment"]
+LINK = ["-Wl,-z,now", "-Wl,-z,nodelete", "-Wl,-Bsymbolic", "-Wl,--sort-section=alignment"]
 LIBRARY, LAUNCHER, OF_MUSL = "libfastsock", "fastsock-run", "libfastsock-musl"
 
 
@@ -143,19 +142,8 @@ def library() -> Extension:
         INTERPOSE + CORE,
         include_dirs=["core/include", "core", "interpose"],
         depends=READ,
-        extra_compile_args=[
-            *flags(),
-            *FRAMES,
-            "-fno-semantic-interposition",
-            SIDE_BY_SIDE[0],
-            "-ftls-model=initial-exec",
-        ],
-        extra_link_args=[
-            *LINK,
-            SIDE_BY_SIDE[1],
-            "-Wl,--version-script=interpose/exports.map",
-            f"-Wl,-soname,{LIBRARY}.so",
-        ],
+        extra_compile_args=[*flags(), *FRAMES, "-fno-semantic-interposition", "-ftls-model=initial-exec"],
+        extra_link_args=[*LINK, "-Wl,--version-script=interpose/exports.map", f"-Wl,-soname,{LIBRARY}.so"],
         libraries=["pthread", "dl"],
     )
 

@@ -218,8 +218,8 @@ static int read_libc(struct object *o, const struct dl_phdr_info *info) {
     return read_object(o, info) && is_libc(o);
 }
 
-/* Most often the C library is one object, and no other library stands between: then the next functions are its own, and nobody has to read
- * all of its names. Returns false if that is so. */
+/* The next functions, where all of them are in the C library's only object, as nearly always: its 3,000 names need not be read then.
+ * Returns true where some are elsewhere. */
 static int note_next_functions(struct dl_phdr_info *info, size_t size, void *seen) {
     struct object o;
     (void)size;

@@ -12,13 +12,13 @@ enum {
 
 /* Shared with forked children. (Services share places in it: what is known is a hint.) */
 static struct known {
-    fs_word32 listeners; /* so many have got a place. Relaxed: of two that get the same one neither is wrong */
+    fs_word32 listeners; /* so many have got a place */
     struct fs_session_stats of_listener[SERVICES], new_ports;
     struct at_port { int port, connections; struct fs_session_stats stats; } at_port[SERVICES];
 } *known;
 
 static struct fs_service listeners[SERVICES], ports[SERVICES], new_ports;
-static char is_forgotten[SERVICES]; /* the listener: its connections still have its service */
+static char is_forgotten[SERVICES]; /* the listener was closed. (Its connections go on with its service.) */
 
 /* (Before a child is made: a process that has a listener has made a socket, or been given one.) */
 void ip_share_services(void) {
@@ -29,7 +29,7 @@ void ip_share_services(void) {
     new_ports.stats = &known->new_ports;
 }
 
-/* (A child that closes its listener's number, or has another one there, forgets only its own way to what is known.) */
+/* (The statistics stay: where this process is a forked child that only closes its copy of the number, others have the listener.) */
 void ip_forget_listener(int fd) { is_forgotten[fd % SERVICES] = 1; }
 
 struct fs_service *ip_service_of(int listener) {

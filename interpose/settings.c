@@ -124,7 +124,7 @@ static __attribute__((format(printf, 2, 3))) void say(int fd, const char *format
 
 /* As fastsock.stats() has them (fastsock/statistics.py). */
 void ip_write_statistics(void) {
-    if (statistics_of != getpid() || !statistics[0]) return;
+    if (statistics_of != getpid() || !statistics[0]) return; /* (in this order: a forked child need not have the page of the name) */
     int fd = (int)fs_call_kernel(SYS_openat, (long[6]){AT_FDCWD, (long)statistics, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666});
     if (fd < 0) return;
     struct fs_counters sum;

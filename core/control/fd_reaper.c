@@ -30,7 +30,7 @@ static fs_word64 queue[QUEUE];
  * counts the first one starts the thread, and it ends when it has counted the last one out: there is never a second one. */
 static fs_word32 pending;
 static fs_word32 unstarted; /* the system made no thread for them */
-static fs_word32 used;      /* there may be an entry, now or earlier */
+static fs_word32 used;      /* something was queued once */
 
 enum stage { IDLE, CLAIMED, WAITS, BEGUN, GIVEN_UP }; /* nothing; being queued; queued; being received; not to be received any more */
 
@@ -80,7 +80,7 @@ static void *drop_all(void *nothing) {
 
 /* Queued descriptors stay open in the child, since the thread may be closing them while it is created. */
 void fs_reaper_in_child(void) {
-    if (!fs_load_relaxed(&used)) return; /* (32 KiB, whose pages would be made for each child) */
+    if (!fs_load_relaxed(&used)) return; /* (a look at the queue would make its 8 pages for each child) */
     for (int i = 0; i < QUEUE; i++)
         if (fs_load_relaxed(&queue[i])) fs_store_relaxed(&queue[i], 0);
     fs_store_relaxed(&pending, 0);
@@ -111,7 +111,7 @@ int fs_reaper_has_room(void) {
 /* Returns 0 without room. */
 static int enqueue(uint64_t it) {
     int i = 0;
-    if (!fs_load_relaxed(&used)) fs_store_relaxed(&used, 1);
+    fs_store_relaxed(&used, 1);
     while (i < QUEUE && (fs_load_relaxed(&queue[i]) || !fs_cas64(&queue[i], 0, it))) i++;
     if (i == QUEUE) return 0;
     /* SYNC: reaper - pairs with drop_all. */

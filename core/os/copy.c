@@ -1,7 +1,7 @@
 /* The vector copy and the choice of processors. Theory: copy.h. */
 #include "os/copy.h"
 
-fs_word32 fs_copies_in_vectors = FS_UNDECIDED;
+fs_word32 fs_long_copies = FS_LONG_UNDECIDED;
 
 int fs_prefers_vectors(const struct fs_cpu_info *processor) {
     uint32_t family = processor->signature >> 8 & 15;
@@ -9,10 +9,10 @@ int fs_prefers_vectors(const struct fs_cpu_info *processor) {
     return processor->vectors && processor->rep_movsb && family == 25 && !memcmp(processor->vendor, "AuthenticAMD", 12);
 }
 
-uint32_t fs_choose_copies(void) {
+uint32_t fs_choose_long_copies(void) {
     struct fs_cpu_info processor = fs_read_cpu_info();
-    uint32_t choice = fs_prefers_vectors(&processor) ? FS_BY_VECTORS : FS_BY_MEMCPY;
-    fs_store_relaxed(&fs_copies_in_vectors, choice);
+    uint32_t choice = fs_prefers_vectors(&processor) ? FS_LONG_BY_VECTORS : FS_LONG_BY_MEMCPY;
+    fs_store_relaxed(&fs_long_copies, choice);
     return choice;
 }
 

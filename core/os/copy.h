@@ -17,12 +17,12 @@
  * caches.) */
 #define FS_LONG_COPY 2112
 
-/* Whether long copies use vectors. The first one asks the processor: in a virtual machine that takes longer than most processes ever
- * copy. Relaxed: who asks at the same time gets the same answer. */
-enum fs_copies_in_vectors { FS_BY_MEMCPY, FS_BY_VECTORS, FS_UNDECIDED };
-extern fs_word32 fs_copies_in_vectors;
+/* How long copies are made. The first one asks the processor, and not each process at its start: in a virtual machine that takes 24 us.
+ * Relaxed: who asks at the same time gets the same answer. */
+enum fs_long_copies { FS_LONG_BY_MEMCPY, FS_LONG_BY_VECTORS, FS_LONG_UNDECIDED };
+extern fs_word32 fs_long_copies;
 
-uint32_t fs_choose_copies(void); /* asks, and returns which */
+uint32_t fs_choose_long_copies(void); /* asks the processor, and returns how they are made from now on */
 
 /* The parts of CPUID that this choice needs. */
 struct fs_cpu_info {
@@ -42,13 +42,13 @@ int fs_prefers_vectors(const struct fs_cpu_info *processor);
 #define FS_SHORTEST_IN_VECTORS 160
 void fs_copy_in_vectors(void *to, const void *from, size_t length);
 
-static inline int fs_takes_vectors(void) {
-    uint32_t known = fs_load_relaxed(&fs_copies_in_vectors);
-    return (known == FS_UNDECIDED ? fs_choose_copies() : known) == FS_BY_VECTORS;
+static inline int fs_long_by_vectors(void) {
+    uint32_t known = fs_load_relaxed(&fs_long_copies);
+    return (known == FS_LONG_UNDECIDED ? fs_choose_long_copies() : known) == FS_LONG_BY_VECTORS;
 }
 
 static inline void fs_copy(void *to, const void *from, size_t length) {
-    if (length >= FS_LONG_COPY && fs_takes_vectors())
+    if (length >= FS_LONG_COPY && fs_long_by_vectors())
         fs_copy_in_vectors(to, from, length);
     else
         memcpy(to, from, length);

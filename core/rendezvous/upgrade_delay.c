@@ -54,12 +54,12 @@ static int best_class(const struct fs_session_stats *s) {
     return best;
 }
 
-void fs_note_session(struct fs_service *of, int64_t operations, enum fs_search_result sought, uint64_t calls, uint64_t messages) {
-    struct fs_session_stats *s = of->stats;
+void fs_note_session(struct fs_service *service, int64_t operations, enum fs_search_result sought, uint64_t calls, uint64_t messages) {
+    struct fs_session_stats *s = service->stats;
     s->sessions = FS_MIN(s->sessions + 1, 16u);
     s->lasting += ((operations >= FS_SESSION_LASTING) - s->lasting) / s->sessions;
-    if (sought != FS_SEARCH_MOVED && of->linked && operations >= FS_SESSION_LASTING) of->linked--;
-    if (sought == FS_SEARCH_FAILED && of->tried < FS_LINK_TRIES) of->tried++;
+    if (sought != FS_SEARCH_MOVED && service->linked && operations >= FS_SESSION_LASTING) service->linked--;
+    if (sought == FS_SEARCH_FAILED && service->tried < FS_LINK_TRIES) service->tried++;
     if (operations < FS_SESSION_SHORTEST) return;
     for (int class = 0; class < FS_SESSION_LENGTHS; class++) s->ended[class] *= KEPT, s->operations[class] *= KEPT;
     int class = class_of(operations);
@@ -101,7 +101,7 @@ static int search_result_of(const struct fs_path *path) {
 
 static uint64_t counted(const fs_word64 *counter) { return fs_load_relaxed((fs_word64 *)counter); }
 
-void fs_note_session_of(struct fs_service *of, const struct fs_path *path, const struct fs_connection *c) {
+void fs_note_session_of(struct fs_service *service, const struct fs_path *path, const struct fs_connection *c) {
     const struct fs_counters *count = &c->ring.count;
     int sought = search_result_of(path);
     if (sought < 0) return;
@@ -111,5 +111,5 @@ void fs_note_session_of(struct fs_service *of, const struct fs_path *path, const
     uint64_t calls = 4 * counted(&count->doorbells_rung);
     /* (Neither a loop's transport nor fs_operate counts operations on the ring.) */
     int uncounted = fs_is_loop_driven(c) || fs_is_settled(c);
-    fs_note_session(of, fs_operations(path) + (uncounted ? (int64_t)messages : 0), (enum fs_search_result)sought, calls, messages);
+    fs_note_session(service, fs_operations(path) + (uncounted ? (int64_t)messages : 0), (enum fs_search_result)sought, calls, messages);
 }

@@ -20,36 +20,36 @@ enum {
 enum fs_search_result { FS_NOT_SEARCHED, FS_SEARCH_FAILED, FS_SEARCH_MOVED };
 
 /* Notes a session that has ended after `operations` operations. `calls` and `messages` are for one that has moved. */
-void fs_note_session(struct fs_service *of, int64_t operations, enum fs_search_result sought, uint64_t calls, uint64_t messages);
+void fs_note_session(struct fs_service *service, int64_t operations, enum fs_search_result sought, uint64_t calls, uint64_t messages);
 
 /* Notes the session of a connection that ends, unless the connection was not allowed to move. */
-void fs_note_session_of(struct fs_service *of, const struct fs_path *path, const struct fs_connection *c);
+void fs_note_session_of(struct fs_service *service, const struct fs_path *path, const struct fs_connection *c);
 
 /* A session has moved. */
-static inline void fs_note_move(struct fs_service *of) { of->linked = FS_LINKED_FOR, of->tried = 0; }
+static inline void fs_note_move(struct fs_service *service) { service->linked = FS_LINKED_FOR, service->tried = 0; }
 
 /* Returns true if a first contact, which costs more than a session of the service gains, pays by the sessions that follow. */
-static inline int fs_link_pays(const struct fs_service *of) { return of->stats->lasting > 0.5 && of->tried < FS_LINK_TRIES; }
+static inline int fs_link_pays(const struct fs_service *service) { return service->stats->lasting > 0.5 && service->tried < FS_LINK_TRIES; }
 
 /* Returns the number of operations before a connection of the service looks for its peer by a name: `move_after`, or more because of past
- * sessions. `of`: NULL if nothing is known. */
-static inline int64_t fs_search_begins(const struct fs_service *of, int64_t move_after) {
-    if (!of || !move_after || fs_link_pays(of)) return move_after;
-    return FS_MAX(of->stats->later, move_after);
+ * sessions. `service`: NULL if nothing is known. */
+static inline int64_t fs_search_begins(const struct fs_service *service, int64_t move_after) {
+    if (!service || !move_after || fs_link_pays(service)) return move_after;
+    return FS_MAX(service->stats->later, move_after);
 }
 
 /* Returns true if a subsequent contact pays for a session of the service. */
-static inline int fs_is_linked(const struct fs_service *of) { return of->linked && of->stats->lasting > 0.5; }
+static inline int fs_is_linked(const struct fs_service *service) { return service->linked && service->stats->lasting > 0.5; }
 
 /* Returns the number of operations before the first step of the search, which may be a subsequent contact. */
-static inline int64_t fs_first_step(const struct fs_service *of, int64_t begins) {
-    return of && fs_is_linked(of) ? FS_MIN(begins, (int64_t)FS_LINKED_BEGINS) : begins;
+static inline int64_t fs_first_step(const struct fs_service *service, int64_t begins) {
+    return service && fs_is_linked(service) ? FS_MIN(begins, (int64_t)FS_LINKED_BEGINS) : begins;
 }
 
 /* Returns the number of operations before the first that publishes or looks up a name, of a search whose first step is at operation
  * `first`. (One that begins at once has a name at once.) */
-static inline int64_t fs_first_contact(const struct fs_service *of, int64_t first, int64_t begins) {
-    return FS_MAX(begins, first + (of && of->linked && begins ? FS_LINKED_STEPS : 0));
+static inline int64_t fs_first_contact(const struct fs_service *service, int64_t first, int64_t begins) {
+    return FS_MAX(begins, first + (service && service->linked && begins ? FS_LINKED_STEPS : 0));
 }
 
 /* Returns the reason for kernel TCP until then. */

@@ -268,7 +268,7 @@ int main(void) {
     listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     check(bind(listener, (struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 16) == 0, "no listener");
     getsockname(listener, (struct sockaddr *)&at, &length);
-    fs_own_pid = (uint32_t)getpid();
+    fs_become_process();
     for (int kept = 0; kept < 2; kept++) { /* the kernel is asked on a socket of the question's own, and on the one that is kept */
         if (kept) check(fs_control_thread_start() == 0 && fs_diag_socket() >= 0, "no control thread");
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -13,7 +13,7 @@ static unsigned char source[ROOM], to[ROOM], expected[ROOM];
 static uint64_t copies;
 
 static void copy(int in_vectors, unsigned char *into, const unsigned char *from, size_t length) {
-    fs_copies_in_vectors = in_vectors;
+    fs_long_copies = in_vectors;
     if (in_vectors && length >= FS_SHORTEST_IN_VECTORS)
         fs_copy_in_vectors(into, from, length); /* also where fs_copy would not */
     else
@@ -112,7 +112,7 @@ int main(void) {
     struct fs_cpu_info here = fs_read_cpu_info();
     uint64_t state = 1;
     fs_copy(to, source, FS_LONG_COPY);
-    check(fs_copies_in_vectors == (uint32_t)fs_prefers_vectors(&here), "the first long copy has not asked the processor");
+    check(fs_long_copies == (uint32_t)fs_prefers_vectors(&here), "the first long copy has not asked the processor");
     which_processors();
     for (size_t i = 0; i < sizeof source; i++) source[i] = (unsigned char)next_random(&state);
     for (int in_vectors = 0; in_vectors <= here.vectors; in_vectors++) {

@@ -256,7 +256,7 @@ static void sleep_late(int attaches) {
 int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t bytes = 0, sleeps = 0, random;
-    fs_own_pid = (uint32_t)getpid();
+    fs_become_process();
     fs_host = (struct fs_host){.unlock = let_go, .lock = take_again};
     fill_pattern();
     break_pipe();

@@ -57,7 +57,7 @@ static inline void leave(void) { let_go(); }
 static void become_front_end(void) {
     fs_host.unlock = let_go;
     fs_host.lock = take_again;
-    fs_own_pid = (uint32_t)getpid();
+    fs_become_process();
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------- */
@@ -276,7 +276,7 @@ static inline pid_t fork_holder(void) {
     check(child >= 0, "fork: %m");
     if (child == 0) {
         forget_threads();
-        fs_own_pid = (uint32_t)getpid();
+        fs_become_process();
         fs_slab_forget();
         fs_fd_change_forget();
         fs_control_forget();

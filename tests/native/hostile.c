@@ -220,7 +220,7 @@ static void run_round(uint64_t *random, const char *data) {
     struct victim *victim = aligned_alloc(FS_LINE, sizeof *victim);
     struct peer peer = {.random = next_random(random), .rewrites_header = one_in(random, 2)};
     pthread_t thread;
-    fs_copies_in_vectors = one_in(random, 2) && fs_read_cpu_info().vectors;
+    fs_long_copies = one_in(random, 2) && fs_read_cpu_info().vectors;
     memset(victim, 0, sizeof *victim);
     format_region(&map, window, chunk);
     check(!fs_ring_pair_attach(&victim->ring, map.memory, map.size, 0), "the victim cannot attach");

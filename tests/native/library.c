@@ -20,7 +20,7 @@ static inline int swap_interfered(fs_word64 *word, uint64_t expected, uint64_t d
 
 void interfere_once(void (*act)(void)) { interference = act; }
 
-void copy_in_vectors(int wanted) { fs_copies_in_vectors = wanted && fs_read_cpu_info().vectors; }
+void copy_in_vectors(int wanted) { fs_long_copies = wanted && fs_read_cpu_info().vectors; }
 
 /* ---- layout ---------------------------------------------------------------------------------------- */
 

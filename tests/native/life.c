@@ -202,7 +202,7 @@ static void run_fork(void) {
     pid_t child = fork();
     check(child >= 0, "fork: %m");
     if (child == 0) {
-        fs_own_pid = (uint32_t)getpid();
+        fs_become_process();
         fs_slab_forget();
         fs_conn_inherit(&the->c);
         check(fs_calls_inside(&the->c) == 2, "%u calls are inside", fs_calls_inside(&the->c));
@@ -224,7 +224,7 @@ static void run_fork(void) {
 int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t random, calls = 0;
-    fs_own_pid = (uint32_t)getpid();
+    fs_become_process();
     run_fork();
     while (next_round(&rounds, &random)) calls += run_round(&random);
     printf("%u rounds, %" PRIu64 " calls\n", rounds.done, calls);

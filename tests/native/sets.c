@@ -310,7 +310,7 @@ int main(int count, char **arguments) {
     struct rounds rounds = begin_rounds(count, arguments);
     uint64_t random;
     int failed, before = -1;
-    fs_own_pid = (uint32_t)getpid();
+    fs_become_process();
     void *memory = mmap(NULL, sizeof *posts * PLACES + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     check(memory != MAP_FAILED, "mmap: %m");
     shared = memory;

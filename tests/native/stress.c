@@ -286,7 +286,7 @@ static void run_round(uint64_t *random) {
     memset(sides, 0, 2 * sizeof *sides);
     struct worker workers[4 * MAX_THREADS];
     int threads = 0;
-    fs_copies_in_vectors = one_in(random, 2) && fs_read_cpu_info().vectors;
+    fs_long_copies = one_in(random, 2) && fs_read_cpu_info().vectors;
     format_region(&map, window, chunk);
     for (int s = 0; s < 2; s++) {
         plan(&lanes[s], lead, random);

@@ -237,7 +237,7 @@ static void connect_anew(struct room *room, int w, int c) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     input = data;
     left = size;
-    fs_copies_in_vectors = size % 2 && fs_read_cpu_info().vectors; /* either way, whatever this processor is */
+    fs_long_copies = size % 2 && fs_read_cpu_info().vectors; /* either way, whatever this processor is */
     if (!sent) sent = calloc(1, LARGEST);
     uint8_t shape = byte(), flow = byte();
     int w = shape % WINDOWS, c = shape / WINDOWS % CHUNKS;
