@@ -20,7 +20,6 @@ void ip_settle(struct ip_socket *s) {
 /* Tells the core, and the poller of the instance in which it is, what the program did with the connection while it was early. */
 static void catch_up(struct ip_socket *s) {
     struct fs_call call;
-    if (!ip_load_relaxed(&s->under_way)) fs_path_connected(ip_conn(s));
     int failed = ip_register(s);
     if (failed && failed != -ENOENT) fs_stay_on_tcp(ip_conn(s), FS_REASON_RESOURCES, 0); /* (ENOENT: it was taken out past us) */
     if (s->shut && ip_hold(s, &call)) {
@@ -29,24 +28,19 @@ static void catch_up(struct ip_socket *s) {
     }
 }
 
-void ip_count_early(struct ip_socket *s) {
-    s->allowed = fs_early_count(ip_conn(s), s->allowed - ip_load_relaxed(&s->left));
-    ip_store_relaxed(&s->left, s->allowed);
-}
-
 void ip_open(struct ip_socket *s) {
     if (!ip_is(&s->thing, IP_EARLY)) return;
-    ip_count_early(s);
-    s->opened = fs_conn_begin(ip_conn(s), fs_fd(ip_conn(s)), ip_load_relaxed(&s->unset)) == 0;
+    ip_prepare(s);
+    if (!ip_load_relaxed(&s->under_way)) fs_early_connected(&s->early);
+    s->opened = fs_conn_begin(ip_conn(s), ip_early_fd(s), ip_load_relaxed(&s->unset), &s->early, ip_made_early(s)) == 0;
     if (s->opened) catch_up(s);
     ip_settle(s);
 }
 
 /* True if it stays early for some operations more. */
 static int stays_early(struct ip_socket *s) {
-    ip_count_early(s);
-    if (!s->allowed && fs_early_waits(ip_conn(s), !s->is_unix)) ip_count_early(s);
-    return s->allowed != 0;
+    if (!ip_load_relaxed(&s->left) && fs_early_waits(&s->early, !s->is_unix)) ip_store_relaxed(&s->left, 1);
+    return ip_load_relaxed(&s->left) != 0;
 }
 
 static void open_number(int fd, int may_wait) {

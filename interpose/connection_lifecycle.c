@@ -19,25 +19,21 @@ static void begin_at_once(struct ip_socket *s) {
 
 fs_word32 ip_loops_drive;
 
-int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_service *service) {
-    if (s->opened || ip_is(&s->thing, IP_EARLY)) {
-        if (ip_is(&s->thing, IP_EARLY)) ip_count_early(s);
-        if (!under_way) fs_path_connected(ip_conn(s));
-        if (ip_is(&s->thing, IP_EARLY)) ip_count_early(s);
-        return 0;
-    }
-    ip_store_relaxed(&s->under_way, (uint32_t)under_way);
-    int meets = fs_path_begin(ip_conn(s), ip_settings.move_after, service, under_way);
-    fs_early_begin(ip_conn(s), fd);
-    ip_count_early(s);
-    ip_store_relaxed(&s->thing.kind, IP_EARLY);
-    if (ip_unlikely(fd <= 2)) { /* the C library reads, writes, replaces and closes the standard streams itself */
+int ip_connected_again(struct ip_socket *s, int under_way) {
+    if (under_way) return 0;
+    if (s->opened) fs_path_connected(ip_conn(s));
+    else fs_early_connected(&s->early);
+    return 0;
+}
+
+int ip_begins_sooner(struct ip_socket *s, int fd, int under_way) {
+    if (fd <= 2) { /* the C library reads, writes, replaces and closes the standard streams itself */
         ip_leave_ring(s);
-    } else if (ip_unlikely(!ip_settings.move_after)) {
+    } else if (!ip_settings.move_after) {
         ip_open(s);
         if (ip_settings.meeting_ns && !under_way) begin_at_once(s);
         ip_settle(s);
-    } else if (meets && !ip_load_relaxed(&ip_loops_drive) && !(~ip_load_relaxed(&s->unset) & (FS_KNOWN_TCP | FS_OPTION_OTHER))) {
+    } else if (s->early.meets && !ip_load_relaxed(&ip_loops_drive) && !(~ip_load_relaxed(&s->unset) & (FS_KNOWN_TCP | FS_OPTION_OTHER))) {
         /* (With an option set it may not be connected yet: TCP_FASTOPEN_CONNECT.) */
         ip_open(s);
         return s->opened;
@@ -67,24 +63,10 @@ int ip_give_back(void) {
 
 /* ---- numbers that come and go --------------------------------------------------------------------------------------- */
 
-/* The last number of a connection, or another one while it has more, is about to be closed; or it was, past us. With the lock. */
-static void lose_number(struct ip_socket *s, int fd, int is_closed) {
+/* The same for `lose_number`: of an open connection. */
+static __attribute__((noinline)) void lose_number_of_open(struct ip_socket *s, int fd, int last, int is_closed) {
     struct fs_call call;
-    int last = s->thing.numbers == 1, other;
-    if (last && ip_unlikely(ip_load_relaxed(&s->pair) || s->shared_with)) ip_end_of_pair(s);
-    if (ip_is(&s->thing, IP_EARLY)) {
-        ip_count_early(s);
-        if (!ip_load_relaxed(&s->under_way)) fs_path_connected(ip_conn(s));
-        fs_early_end(ip_conn(s));
-    }
-    fs_poller_close_number(fs_pollable_of(ip_conn(s)), fd, last);
-    ip_set_number(fd, NULL);
-    if (!s->opened) {
-        if (ip_is(&s->thing, IP_SOCKET)) ip_forget_listener(fd);
-        if (last) ip_free_socket(s);
-        ip_end_if_unneeded();
-        return;
-    }
+    int other;
     if (!last) {
         if (fs_fd(ip_conn(s)) != fd || !fs_call_enter(ip_conn(s), &call)) return;
         fs_conn_identify(ip_conn(s));
@@ -100,35 +82,72 @@ static void lose_number(struct ip_socket *s, int fd, int is_closed) {
     ip_after_exit(s, &call, fs_call_exit(ip_conn(s), &call));
 }
 
-static void forget(int fd, int is_closed) {
-    struct ip_thing *thing = ip_thing_at(fd);
-    if (!thing || !ip_is_own_process()) return; /* what a child of vfork closes is its own */
-    int error = errno;
-    ip_lock();
-    thing = ip_thing_at(fd);
-    if (thing && ip_is(thing, IP_EPOLL)) {
-        struct ip_epoll *e = (struct ip_epoll *)thing;
-        struct fs_poller *p = ip_load_relaxed(&e->poller);
-        ip_set_number(fd, NULL);
-        if (!thing->numbers) {
-            if (p) fs_poller_end(p);
-            ip_free_epoll(e);
-            ip_end_if_unneeded();
-        } else if (e->number == fd) {
-            ip_numbers_of(thing, &e->number, 1);
-            if (p) fs_poller_set_number(p, e->number);
-        }
-    } else if (thing && ip_is(thing, IP_OURS)) {
-        if (is_closed) ip_forget_own_number(fd);
-    } else if (thing) {
-        lose_number((struct ip_socket *)thing, fd, is_closed);
+/* The end of a connection that is early to its end. */
+static inline void end_early(struct ip_socket *s) {
+    if (ip_unlikely(!s->early.counted) && !ip_load_relaxed(&s->under_way)) fs_early_connected(&s->early);
+    fs_early_end(&s->early, ip_made_early(s));
+}
+
+/* The last number of a connection, or another one while it has more, is about to be closed; or it was, past us. With the lock. */
+static void lose_number(struct ip_socket *s, int fd, int is_closed) {
+    int last = s->thing.numbers == 1;
+    if (last && ip_unlikely(ip_load_relaxed(&s->pair) || s->shared_with)) ip_end_of_pair(s);
+    if (ip_is(&s->thing, IP_EARLY)) end_early(s);
+    if (ip_unlikely(s->prepared)) fs_poller_close_number(fs_pollable_of(ip_conn(s)), fd, last);
+    ip_set_number(fd, NULL);
+    if (ip_unlikely(s->opened)) {
+        lose_number_of_open(s, fd, last, is_closed);
+        return;
     }
-    ip_unlock();
+    if (ip_is(&s->thing, IP_SOCKET)) ip_forget_listener(fd);
+    if (last) ip_free_socket(s);
+    ip_end_if_unneeded();
+}
+
+/* The same of an epoll instance. */
+static void lose_number_of_epoll(struct ip_epoll *e, int fd) {
+    struct fs_poller *p = ip_load_relaxed(&e->poller);
+    ip_set_number(fd, NULL);
+    if (!e->thing.numbers) {
+        if (p) fs_poller_end(p);
+        ip_free_epoll(e);
+        ip_end_if_unneeded();
+    } else if (e->number == fd) {
+        ip_numbers_of(&e->thing, &e->number, 1);
+        if (p) fs_poller_set_number(p, e->number);
+    }
+}
+
+/* The same of whatever it means. */
+static __attribute__((noinline)) void lose_any_number(int fd, int is_closed) {
+    struct ip_thing *thing = ip_thing_at(fd);
+    int error = errno;
+    if (thing && ip_is(thing, IP_EPOLL)) lose_number_of_epoll((struct ip_epoll *)thing, fd);
+    else if (thing && !ip_is(thing, IP_OURS)) lose_number((struct ip_socket *)thing, fd, is_closed);
+    else if (thing && is_closed) ip_forget_own_number(fd);
     errno = error;
 }
 
-void ip_forget_number(int fd) { forget(fd, 0); }
-void ip_forget_closed(int fd) { forget(fd, 1); }
+void ip_forget_closed(int fd) {
+    if (!ip_thing_at(fd) || !ip_is_own_process()) return;
+    ip_lock();
+    lose_any_number(fd, 1);
+    ip_unlock();
+}
+
+void ip_forget_number(int fd) {
+    if (!ip_thing_at(fd) || !ip_is_own_process()) return; /* what a child of vfork closes is its own */
+    ip_lock();
+    struct ip_socket *s = (struct ip_socket *)ip_thing_at(fd);
+    if (ip_likely(s && ip_is(&s->thing, IP_EARLY) && !s->prepared && !ip_load_relaxed(&s->pair))) { /* most are closed early */
+        end_early(s);
+        ip_end_number(fd, s);
+        ip_end_if_unneeded();
+    } else {
+        lose_any_number(fd, 0);
+    }
+    ip_unlock();
+}
 
 void ip_prepare_to_share(struct ip_socket *s) {
     ip_open(s);

@@ -21,16 +21,12 @@ struct fs_poller *ip_poller_for(struct ip_epoll *e, int epoll, int *failed) {
     return p;
 }
 
-struct ip_epoll *ip_where_registered(const struct ip_socket *s) {
-    struct ip_epoll *e = s->registered.in;
-    return e && s->registered.version == e->version ? e : NULL;
-}
-
 int ip_register(struct ip_socket *s) {
     struct ip_epoll *e = ip_where_registered(s);
     struct epoll_event event = {.events = s->registered.events, .data.u64 = s->registered.data};
     int failed = -ENOMEM;
     if (!e) return 0;
+    ip_prepare(s);
     /* (One with EPOLLEXCLUSIVE can never be changed.) */
     struct fs_poller *p = event.events & EPOLLEXCLUSIVE ? NULL : ip_poller_for(e, e->number, &failed);
     if (p) failed = fs_poller_ctl(p, EPOLL_CTL_MOD, s->registered.fd, fs_pollable_of(ip_conn(s)), &event);

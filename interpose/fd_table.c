@@ -7,21 +7,18 @@
 #include <sys/syscall.h>
 
 ip_atomic_ptr(struct ip_thing) ip_things[IP_NUMBERS]; /* 8 MiB of addresses: pages that nobody touches take no memory */
-static fs_word32 reach; /* 1 + the highest one that ever led somewhere */
+static fs_word32 IP_EACH_CALL reach; /* 1 + the highest one that ever led somewhere */
 
 /* ---- the lock ---------------------------------------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-void ip_lock(void) {
-    ip_enter(); /* a handler that would wait for the lock does not run in who has it */
-    if (ip_thread.has_lock++) return;
-    pthread_mutex_lock(&lock);
+void ip_take_mutex(void) {
+    if (!ip_thread.has_lock++) pthread_mutex_lock(&lock);
 }
 
-void ip_unlock(void) {
-    if (--ip_thread.has_lock == 0) pthread_mutex_unlock(&lock);
-    ip_leave();
+void ip_give_mutex(void) {
+    if (!--ip_thread.has_lock) pthread_mutex_unlock(&lock);
 }
 
 uint32_t ip_times_let_go;
@@ -50,15 +47,25 @@ void ip_raise_highest(int fd) {
     while (before <= (uint32_t)fd && !ip_replace(&reach, before, (uint32_t)fd + 1)) {}
 }
 
+static inline void set_number(int fd, struct ip_thing *thing) {
+    if (ip_unlikely((uint32_t)fd >= ip_load_relaxed(&reach))) ip_raise_highest(fd);
+    /* SYNC: number - pairs with ip_thing_at. */
+    ip_store_release(&ip_things[fd], thing);
+}
+
 void ip_set_number(int fd, struct ip_thing *thing) {
     if ((unsigned)fd >= IP_NUMBERS) return;
     struct ip_thing *before = ip_load_relaxed(&ip_things[fd]);
     if (before == thing) return;
     if (before && !ip_is(before, IP_OURS)) before->numbers--;
     if (thing) thing->numbers++;
-    ip_raise_highest(fd);
-    /* SYNC: number - pairs with ip_thing_at. */
-    ip_store_release(&ip_things[fd], thing);
+    set_number(fd, thing);
+}
+
+void ip_end_number(int fd, struct ip_socket *s) {
+    s->thing.numbers = 0;
+    ip_store_relaxed(&ip_things[fd], NULL); /* (nothing is read after it) */
+    ip_free_socket(s);
 }
 
 int ip_numbers_of(const struct ip_thing *thing, int *numbers, int room) {
@@ -87,7 +94,8 @@ struct epolls {
 };
 static struct sockets *all_sockets;
 static struct epolls *all_epolls;
-static struct ip_socket *free_sockets, *left_sockets; /* left: with calls inside when their last number was closed */
+static struct ip_socket IP_EACH_CALL *free_sockets;
+static struct ip_socket *left_sockets; /* with calls inside when their last number was closed */
 static struct ip_epoll *free_epolls;
 
 static struct ip_socket *socket_of_chunk(struct sockets *chunk, int i) {
@@ -96,7 +104,9 @@ static struct ip_socket *socket_of_chunk(struct sockets *chunk, int i) {
 
 /* (Not by malloc, which another thread may have been in when this process was forked.) */
 static void *new_chunk(size_t size) {
+    int error = errno;
     void *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    errno = error;
     return made == MAP_FAILED ? NULL : made;
 }
 
@@ -116,30 +126,37 @@ static void collect_left(void) {
     }
 }
 
-struct ip_socket *ip_new_socket(void) {
-    if (!free_sockets) collect_left();
-    if (!free_sockets) {
-        struct sockets *chunk = new_chunk(sizeof *chunk + CHUNK * (sizeof(struct ip_socket) + fs_conn_size()));
-        if (!chunk) return NULL;
-        chunk->next = all_sockets;
-        all_sockets = chunk;
-        for (int i = 0; i < CHUNK; i++) {
-            fs_conn_init(ip_conn(socket_of_chunk(chunk, i)));
-            ip_free_socket(socket_of_chunk(chunk, i));
-        }
+/* Returns true if there is a free record, perhaps by more memory. */
+static __attribute__((cold)) int more_sockets(void) {
+    collect_left();
+    if (free_sockets) return 1;
+    struct sockets *chunk = new_chunk(sizeof *chunk + CHUNK * (sizeof(struct ip_socket) + fs_conn_size()));
+    if (!chunk) return 0;
+    chunk->next = all_sockets;
+    all_sockets = chunk;
+    for (int i = 0; i < CHUNK; i++) {
+        fs_conn_init(ip_conn(socket_of_chunk(chunk, i)));
+        ip_free_socket(socket_of_chunk(chunk, i));
     }
+    return 1;
+}
+
+struct ip_socket *ip_new_socket(int fd, int nonblocking, int is_unix, uint32_t unset) {
+    if (ip_unlikely(!free_sockets) && !more_sockets()) return NULL;
     struct ip_socket *s = free_sockets;
     free_sockets = s->next;
     ip_store_relaxed(&s->thing.kind, IP_SOCKET);
-    ip_store_relaxed(&s->nonblocking, 0);
+    ip_store_relaxed(&s->nonblocking, (uint32_t)nonblocking);
+    ip_store_relaxed(&s->unset, unset);
+    s->is_unix = (char)is_unix;
     ip_store_relaxed(&s->tells_left, IP_LEFT_NOT_ASKED);
-    fs_conn_init(ip_conn(s));
-    s->opened = s->driven = s->waited_past = s->owes_error = s->shut = 0;
-    s->allowed = 0;
     ip_store_relaxed(&s->left, 0);
-    s->registered.in = NULL;
     ip_store_relaxed(&s->pair, NULL);
     s->shared_with = NULL;
+    s->prepared = s->opened = s->shut = s->owes_error = s->driven = s->waited_past = 0;
+    s->registered.in = NULL;
+    s->thing.numbers = 1;
+    set_number(fd, &s->thing); /* (which means nothing: ip_new_number) */
     return s;
 }
 

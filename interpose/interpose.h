@@ -51,36 +51,37 @@ struct ip_thing {
 /* A registration that the kernel has as the program has made it, of a socket that is no connection of the core's yet. With the lock. */
 struct ip_registration {
     struct ip_epoll *in; /* NULL: there is none */
-    uint32_t version;    /* of `in`: another one if that instance has gone since */
-    int fd;
-    uint32_t events;
     uint64_t data;
+    uint32_t version;    /* of `in`: another one if that instance has gone since */
+    uint32_t events;
+    int fd;
 };
 
 enum ip_blocking { IP_BLOCKS, IP_NONBLOCKING, IP_ASK /* another process may have set the flag: the kernel knows */ };
 /* Whether a receive of a message tells how much is left (TCP_INQ). */
 enum ip_tells_left { IP_LEFT_NOT_ASKED, IP_LEFT_UNTOLD, IP_LEFT_TOLD };
 
-/* Its connection follows it in memory (ip_conn). */
+/* Its connection follows it in memory (ip_conn). All that a connection needs which ends early is in two lines of the cache. */
 struct ip_socket {
     _Alignas(64) struct ip_thing thing;
     fs_word32 nonblocking; /* enum ip_blocking: O_NONBLOCK, as this process has set it; relaxed */
     fs_word32 tells_left;  /* TCP_INQ: enum ip_tells_left; relaxed */
     fs_word32 unset;       /* enum fs_options: nobody has set these; relaxed. While it is open the core knows it */
-    int opened;            /* the connection was opened, and is not released yet */
     fs_word32 under_way;   /* its connect was under way, and nothing has come through since; relaxed */
     fs_word32 inside;      /* calls that have begun while it was early, and are in the kernel */
-    fs_word32 left;        /* of the operations that it may make while it is early; relaxed, */
-    uint32_t allowed;      /* and what was left when the core was told last. With the lock */
-    int shut;              /* while it was early: 1: for receiving, 2: for sending. With the lock */
-    struct ip_registration registered;
-    int owes_error;        /* the next call returns an error that the core keeps. With the lock */
-    int is_unix;           /* a stream socket of AF_UNIX */
-    ip_atomic_ptr(struct ip_socket) pair; /* the other end of its socketpair, until a fork; NULL: none. With the lock; relaxed */
+    fs_word32 left;        /* of the operations that it may make while it is early; relaxed */
+    struct fs_early early; /* with the lock, as all that follows */
+    ip_atomic_ptr(struct ip_socket) pair; /* the other end of its socketpair, until a fork; NULL: none. Relaxed */
     struct ip_socket *shared_with; /* the other end of a pair that a fork has shared, or the end itself: the other is gone (pairs.c) */
-    int driven;            /* the transport of an event loop has taken it over (loop_driven.c), */
-    int waited_past;       /* and an epoll instance that is none of ours has it */
     struct ip_socket *next; /* that nobody has */
+    char is_unix;          /* a stream socket of AF_UNIX */
+    char prepared;         /* its connection is (ip_prepare) */
+    char opened;           /* the connection was opened, and is not released yet */
+    char shut;             /* while it was early: 1: for receiving, 2: for sending */
+    char owes_error;       /* the next call returns an error that the core keeps */
+    char driven;           /* the transport of an event loop has taken it over (loop_driven.c), */
+    char waited_past;      /* and an epoll instance that is none of ours has it */
+    struct ip_registration registered;
 };
 
 struct ip_epoll {
@@ -108,6 +109,11 @@ static inline int ip_is_known(int fd) { return ip_unlikely(ip_thing_at(fd) != NU
 static inline int ip_is(const struct ip_thing *thing, enum ip_kind kind) { return ip_load_relaxed(&thing->kind) == kind; }
 
 static inline struct fs_connection *ip_conn(const struct ip_socket *s) { return (struct fs_connection *)(void *)(s + 1); }
+/* Most sockets end early, and never need what this makes ready. With the lock. */
+static inline void ip_prepare(struct ip_socket *s) {
+    if (!s->prepared) fs_conn_init(ip_conn(s));
+    s->prepared = 1;
+}
 static inline struct ip_socket *ip_socket_of(struct fs_connection *c) { return (struct ip_socket *)(void *)c - 1; }
 
 /* True if the number is the core's. */
@@ -119,7 +125,7 @@ static inline int ip_is_ours(int fd) {
 /* The socket that a number means, connected or not; or NULL. */
 static inline struct ip_socket *ip_socket_at(int fd) {
     struct ip_thing *thing = ip_thing_at(fd);
-    return thing && (ip_is(thing, IP_SOCKET) || ip_is(thing, IP_EARLY) || ip_is(thing, IP_CONNECTION)) ? (struct ip_socket *)thing : NULL;
+    return thing && ip_load_relaxed(&thing->kind) - IP_SOCKET <= IP_CONNECTION - IP_SOCKET ? (struct ip_socket *)thing : NULL;
 }
 
 /* The same of an epoll instance. */
@@ -130,14 +136,15 @@ static inline struct ip_epoll *ip_epoll_at(int fd) {
 
 /* The number means that from now on. With the lock. */
 void ip_set_number(int fd, struct ip_thing *thing);
+void ip_end_number(int fd, struct ip_socket *s); /* the only one of `s`, which is free then. The same */
 
 /* The numbers that lead to it: at most `room` of them are written. How many there are. With the lock. */
 int ip_numbers_of(const struct ip_thing *thing, int *numbers, int room);
 void ip_raise_highest(int fd);
 int ip_highest(void); /* the highest number that ever led somewhere, or -1 */
 
-/* A record that nobody has, of the kind IP_SOCKET or IP_EPOLL; NULL without memory. With the lock. */
-struct ip_socket *ip_new_socket(void);
+/* A record that nobody has, of the kind IP_SOCKET or IP_EPOLL; NULL without memory. The socket has its number then. With the lock. */
+struct ip_socket *ip_new_socket(int fd, int nonblocking, int is_unix, uint32_t unset);
 struct ip_epoll *ip_new_epoll(void);
 void ip_free_socket(struct ip_socket *s);
 void ip_free_epoll(struct ip_epoll *e);
@@ -149,8 +156,19 @@ void ip_each_epoll(void (*body)(struct ip_epoll *e, void *with), void *with);
 
 /* ---- the lock, and signals ----------------------------------------------------------------------------------------- */
 
-void ip_lock(void);
-void ip_unlock(void);
+/* The lock is nested, and nothing where no other thread runs. What a thread has begun so, it ends so: meanwhile it makes no thread but the
+ * core's control thread, which never takes this lock. */
+void ip_take_mutex(void) __attribute__((cold));
+void ip_give_mutex(void) __attribute__((cold));
+
+static inline void ip_lock(void) {
+    ip_enter(); /* a handler that would wait for the lock does not run in who has it */
+    if (ip_unlikely(ip_has_threads())) ip_take_mutex();
+}
+static inline void ip_unlock(void) {
+    if (ip_unlikely(ip_thread.has_lock)) ip_give_mutex();
+    ip_leave();
+}
 void *ip_let_go(void);    /* while the core waits for others */
 extern uint32_t ip_times_let_go; /* With the lock */
 void ip_take_again(void *held);
@@ -163,11 +181,13 @@ struct ip_socket *ip_begin_early(int fd, struct ip_thing *thing, struct fs_call 
 /* Calls that are inside an early connection. (Where no other thread runs, nobody looks meanwhile but a handler, whose own calls are over
  * when it returns.) */
 static inline void ip_count_inside(struct ip_socket *s, uint32_t calls) {
-    if (ip_has_threads()) ip_add(&s->inside, calls);
+    if (ip_unlikely(ip_has_threads())) ip_add(&s->inside, calls);
     else ip_store_relaxed(&s->inside, ip_load_relaxed(&s->inside) + calls);
 }
 
-void ip_count_early(struct ip_socket *s); /* the core learns how many operations it has made. With the lock */
+/* The number of one that is early, and the operations that it has made. */
+static inline int ip_early_fd(struct ip_socket *s) { return (int)ip_load_relaxed(&s->early.shown) - 1; }
+static inline uint32_t ip_made_early(struct ip_socket *s) { return s->early.allowed - ip_load_relaxed(&s->left); }
 
 /* True if a call on the number is the kernel's, and counted: ip_end_early follows it. Most calls of short sessions are such. */
 static inline __attribute__((always_inline)) int ip_begins_early(int fd, struct ip_thing *thing) {
@@ -246,7 +266,17 @@ int ip_tells_left(struct ip_socket *s);
 /* ---- beginning and end -------------------------------------------------------------------------------------------------- */
 
 /* The socket is connected, or is about to be (`under_way`). Returns true if it is to take a step at once. With the lock. */
-int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_service *service);
+static inline int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_service *service);
+int ip_connected_again(struct ip_socket *s, int under_way) __attribute__((cold)); /* by one more connect(2): the first may be over */
+int ip_begins_sooner(struct ip_socket *s, int fd, int under_way) __attribute__((cold)); /* not after `move_after` operations */
+
+/* It is early from now on. With the lock. */
+static inline void ip_become_early(struct ip_socket *s, int fd, int64_t move_after, struct fs_service *service, int under_way) {
+    ip_store_relaxed(&s->under_way, (uint32_t)under_way);
+    fs_early_begin(&s->early, fd, move_after, service, under_way);
+    ip_store_relaxed(&s->left, s->early.allowed);
+    ip_store_relaxed(&s->thing.kind, IP_EARLY);
+}
 
 /* An early connection is one from now on; another socket stays what it is. With the lock. */
 void ip_open(struct ip_socket *s);
@@ -263,7 +293,10 @@ static inline struct fs_poller *ip_poller_of(struct ip_epoll *e) {
 struct fs_poller *ip_poller_for(struct ip_epoll *e, int epoll, int *failed);
 
 /* Where the kernel has the registration of a socket as the program has made it, or NULL. With the lock. */
-struct ip_epoll *ip_where_registered(const struct ip_socket *s);
+static inline struct ip_epoll *ip_where_registered(const struct ip_socket *s) {
+    struct ip_epoll *e = s->registered.in;
+    return e && s->registered.version == e->version ? e : NULL;
+}
 
 /* The registration that the kernel has is a member of the instance's poller from now on. 0, or -errno: it cannot be. With the lock. */
 int ip_register(struct ip_socket *s);
@@ -288,7 +321,7 @@ extern fs_word32 ip_loops_drive; /* event loops have taken connections over: the
 
 void ip_settle(struct ip_socket *s); /* the kind of a socket follows from its path. With the lock */
 void ip_forget_number(int fd);       /* the program closes it, or is about to have it mean something else */
-void ip_forget_closed(int fd);       /* the same of one that was closed past us */
+void ip_forget_closed(int fd) __attribute__((cold)); /* the same of one that was closed past us */
 void ip_also_means(int fd, int made); /* `made` means what `fd` means */
 
 /* The kernel has just given the program this number: what it meant was closed past us. */
@@ -302,9 +335,10 @@ struct ip_socket *ip_adopt_connected(int fd);
 
 /* A call has failed. Returns true if it did for want of descriptors, and connections that look for their peers have given some back: the
  * call is made again. */
-int ip_give_back(void);
+int ip_give_back(void) __attribute__((cold));
 
-void ip_share_services(void); /* what is known of services is shared by this process and those that it forks later. With the lock */
+/* What is known of services is shared by this process and those that it forks later. Returns false without memory. With the lock. */
+int ip_share_services(void);
 
 /* The service at a listener's number, or at a port; NULL without memory. With the lock. */
 struct fs_service *ip_service_of(int listener);
@@ -348,6 +382,12 @@ int ip_is_preloaded(void);
 int ip_is_asked_to_serve(void); /* the library was preloaded, and nothing else serves the process */
 void ip_keep_statistics(const char *file); /* those of this process; NULL: none */
 void ip_write_statistics(void);
+
+static inline int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_service *service) {
+    if (ip_unlikely(s->opened || ip_is(&s->thing, IP_EARLY))) return ip_connected_again(s, under_way);
+    ip_become_early(s, fd, ip_settings.move_after, service, under_way);
+    return ip_unlikely(fd <= 2 || !ip_settings.move_after || s->early.meets) ? ip_begins_sooner(s, fd, under_way) : 0;
+}
 
 #pragma GCC visibility pop
 

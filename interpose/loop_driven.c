@@ -16,7 +16,7 @@ uint32_t fs_libc_left(int fd, int *reason) {
     struct ip_socket *s = ip_socket_at(fd);
     if (!s || !ip_is(&s->thing, IP_EARLY) || ip_load_relaxed(&s->under_way) || !ip_load_relaxed(&ip_loops_drive)) return 0;
     uint32_t left = ip_load_relaxed(&s->left);
-    *reason = (int)fs_reason_of(ip_conn(s));
+    *reason = (int)ip_load_relaxed(&s->early.reason);
     return left > UNCOUNTED ? left - UNCOUNTED : 0;
 }
 

@@ -22,7 +22,7 @@ static struct ip_thing passing = {.kind = IP_OURS}; /* the core's for a moment *
 /* Core calls that make or close a passing number just now, and calls of the program's that put a file on a number. Each writes its own word
  * and then reads the other one. In the one order of all these accesses, the later of the two finds the earlier one and waits. */
 static fs_word32 placing;
-struct ip_moments ip_moments;
+struct ip_moments IP_EACH_CALL ip_moments;
 
 enum { NAP_NS = 20000, NAPS = 5000 }; /* a tenth of a second and no longer: the core may be in a call that blocks */
 

@@ -24,8 +24,8 @@ extern struct ip_moments {
     fs_word32 passes; /* numbers that are the core's for a moment now */
     fs_word32 begun;  /* moments so far */
 } ip_moments;
-void ip_await_moments(void);
-int ip_lower(int fd, int least);
+void ip_await_moments(void) __attribute__((cold));
+int ip_lower(int fd, int least) __attribute__((cold));
 
 /* (In the one order of all these accesses: who has made a number before the program's call has said so before this looks.) */
 static inline int ip_is_moment(void) { return ip_load_sc(&ip_moments.making) || ip_load_sc(&ip_moments.passes); }

@@ -55,11 +55,7 @@ static int is_left_out(void) {
 
 static void begin_end(struct ip_socket *s, int fd, struct ip_socket *other) {
     ip_store_relaxed(&s->pair, other);
-    ip_store_relaxed(&s->under_way, 1); /* (it counts as a connection once bytes have gone through) */
-    fs_path_begin(ip_conn(s), NEVER, NULL, 1);
-    fs_early_begin(ip_conn(s), fd);
-    ip_count_early(s);
-    ip_store_relaxed(&s->thing.kind, IP_EARLY);
+    ip_become_early(s, fd, NEVER, NULL, 1); /* (it counts as a connection once bytes have gone through) */
 }
 
 void ip_begin_pair(struct ip_socket *one, int fd, struct ip_socket *other, int other_fd) {
@@ -82,8 +78,8 @@ static void forget_end(struct ip_socket *s) {
         ip_settle(s);
         return;
     }
-    int fd = fs_fd(ip_conn(s));
-    fs_early_end(ip_conn(s));
+    int fd = ip_early_fd(s);
+    fs_early_end(&s->early, ip_made_early(s));
     ip_set_number(fd, NULL);
     ip_free_socket(s);
 }

@@ -90,10 +90,10 @@ static __attribute__((noinline)) struct fs_poller *new_poller(struct ip_epoll *e
 
 /* The poller of an instance that this thread is about to wait on, or NULL: the kernel's wait will do. While it sleeps another thread may
  * add the instance's first connection. So a program with threads never waits past its poller. */
-static struct fs_poller *poller_to_wait_on(int epoll) {
+static inline struct fs_poller *poller_to_wait_on(int epoll) {
     struct ip_epoll *e = ip_epoll_at(epoll);
     struct fs_poller *p = e ? ip_poller_of(e) : NULL;
-    return p || !e || !ip_has_threads() ? p : new_poller(e, epoll);
+    return ip_likely(p || !e || !ip_has_threads()) ? p : new_poller(e, epoll);
 }
 
 /* Somebody else waits on an instance's number. */
@@ -123,38 +123,51 @@ static int control_in_kernel(struct ip_epoll *e, struct ip_socket *s, int epoll,
     if (s->opened) return 0;
     ip_lock();
     struct ip_epoll *in = ip_where_registered(s);
-    int is_alone = !s->opened && ip_socket_at(fd) == s && s->thing.numbers == 1;
+    int is_alone = !s->opened && ip_thing_at(fd) == &s->thing && s->thing.numbers == 1;
     int plain = is_alone && in == (what == EPOLL_CTL_ADD ? NULL : e) && (what == EPOLL_CTL_DEL || is_plain(s, event));
-    if (plain) {
+    if (ip_likely(plain)) {
         *done = real.epoll_ctl(epoll, what, fd, event);
         if (*done == 0 && what == EPOLL_CTL_DEL) s->registered.in = NULL;
-        else if (*done == 0) s->registered = (struct ip_registration){e, e->version, fd, event->events, event->data.u64};
-    } else if (is_alone && in == e && what == EPOLL_CTL_MOD) {
-        ip_register(s); /* it has to be a member */
+        else if (*done == 0) s->registered = (struct ip_registration){e, event->data.u64, e->version, event->events, fd};
+    } else if (!s->opened) {
+        ip_prepare(s);
+        if (is_alone && in == e && what == EPOLL_CTL_MOD) ip_register(s); /* it has to be a member */
     }
     ip_unlock();
     return plain;
 }
 
-int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
-    struct ip_epoll *e = ip_epoll_at(epoll);
-    int failed = -ENOMEM, done;
+/* An instance that we do not know: the kernel alone reports it. */
+static __attribute__((noinline)) int control_unknown(int epoll, int what, int fd, struct epoll_event *event) {
+    struct ip_socket *past = ip_socket_at(fd);
     if (what == EPOLL_CTL_ADD) expose_epoll(fd);
-    if (!e) { /* an instance that we do not know: the kernel alone reports it */
-        struct ip_socket *past = ip_socket_at(fd);
-        if (past && past->driven) past->waited_past = 1;
-        ip_leave_number(fd);
-        return real.epoll_ctl(epoll, what, fd, event);
-    }
-    struct ip_socket *s = ip_socket_at(fd);
+    if (past && past->driven) past->waited_past = 1;
+    ip_leave_number(fd);
+    return real.epoll_ctl(epoll, what, fd, event);
+}
+
+/* What is more than the kernel's. */
+static __attribute__((noinline)) int control_by_poller(struct ip_epoll *e, struct ip_socket *s, int epoll, int what, int fd,
+                                                       struct epoll_event *event) {
     struct fs_poller *p = ip_poller_of(e);
-    if (!p && !s && !(what != EPOLL_CTL_DEL && event && fs_is_poller_data(event->data.u64))) return real.epoll_ctl(epoll, what, fd, event);
-    if (s && control_in_kernel(e, s, epoll, what, fd, event, &done)) return done;
+    int failed = -ENOMEM;
     ip_enter();
     if (!p) p = ip_poller_for(e, epoll, &failed);
-    done = p ? fs_poller_ctl(p, what, fd, s ? fs_pollable_of(ip_conn(s)) : NULL, event) : failed;
+    int done = p ? fs_poller_ctl(p, what, fd, s ? fs_pollable_of(ip_conn(s)) : NULL, event) : failed;
     ip_leave();
     return result_of(done);
+}
+
+int epoll_ctl(int epoll, int what, int fd, struct epoll_event *event) {
+    struct ip_epoll *e = ip_epoll_at(epoll);
+    int done;
+    if (!e) return control_unknown(epoll, what, fd, event);
+    struct ip_socket *s = ip_socket_at(fd);
+    if (s && control_in_kernel(e, s, epoll, what, fd, event, &done)) return done;
+    if (!s && what == EPOLL_CTL_ADD) expose_epoll(fd);
+    if (!s && !ip_poller_of(e) && !(what != EPOLL_CTL_DEL && event && fs_is_poller_data(event->data.u64)))
+        return real.epoll_ctl(epoll, what, fd, event);
+    return control_by_poller(e, s, epoll, what, fd, event);
 }
 
 /* The wait by the program's own call, where the kernel alone has something to tell. Returns true with the result in `*done`; or false: the

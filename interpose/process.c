@@ -23,6 +23,7 @@ int ip_fork_is_under_way(void) { return forks > 0; }
 
 static void prepare(struct ip_socket *s, void *with) {
     (void)with;
+    ip_share_services(); /* (it may be a listener, which the child has too) */
     ip_share_pair(s);
     ip_prepare_to_share(s);
 }

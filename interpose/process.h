@@ -17,7 +17,7 @@ int ip_has_one_thread(int naps);
 
 /* A process is about to be made with these flags: one that is no thread and has this memory shares it from its first instruction on. */
 static inline void ip_before_clone(uint64_t flags) {
-    if (flags & CLONE_THREAD) ip_store_relaxed(&ip_threads_by_hand, 1);
+    if (flags & CLONE_THREAD) ip_note_threads();
     else if (flags & CLONE_VM) ip_store_relaxed(&ip_memory_shared, 1);
     if (flags & CLONE_THREAD && !(flags & CLONE_FILES)) ip_before_thread_with_table();
 }

@@ -8,12 +8,14 @@
 #include "atomics.h"
 #include "fastsock.h"
 
-extern char __libc_single_threaded __attribute__((weak)); /* the C library's: hidden, it would be missing */
-
 #pragma GCC visibility push(hidden)
 
 #define ip_unlikely(condition) __builtin_expect(!!(condition), 0)
 #define ip_likely(condition) __builtin_expect(!!(condition), 1)
+
+/* Of a variable at which most calls look that make and end connections: these lie together, in one or two lines of the cache. (After a call
+ * of the kernel's hardly any line of this library's is in the first cache.) */
+#define IP_EACH_CALL __attribute__((section("ip_each_call")))
 
 /* ---- the process --------------------------------------------------------------------------------------------------- */
 
@@ -49,11 +51,10 @@ extern fs_word32 ip_sandboxed; /* the program may have filtered its system calls
 /* True in the process that this front end serves: not in a child of vfork, which runs in its memory, nor in one that was forked past us. */
 extern fs_word32 *ip_original_mark; /* 0 in a copy of this process's memory, however it was made; relaxed */
 extern fs_word32 ip_memory_shared;  /* other processes run in this memory, or may: ask; relaxed */
-int ip_ask_process(void);
+int ip_ask_process(void) __attribute__((cold));
 void ip_claim_memory(void); /* this process is the one that is served */
 static inline int ip_is_own_process(void) {
-    if (!ip_is_active()) return 1;
-    return ip_likely(!ip_load_relaxed(&ip_memory_shared)) ? (int)ip_load_relaxed(ip_original_mark) : ip_ask_process();
+    return ip_likely(ip_load_relaxed(ip_original_mark) && !ip_load_relaxed(&ip_memory_shared)) || ip_ask_process();
 }
 
 /* A clone with these flags makes a process with a copy of the memory, as fork(2) does. */
@@ -63,7 +64,7 @@ static inline int ip_makes_process(uint64_t flags) { return !(flags & (CLONE_VM 
 
 struct ip_thread {
     int busy;       /* handlers of the program are put off */
-    int has_lock;   /* how often */
+    int has_lock;   /* its mutex: how often */
     int may_sleep;  /* the next sleep of the core is a call's wait (ip_sleep) */
     int sleeps;     /* enum ip_sleeps, of sleep_call.h */
     int pending;    /* something is put off: handlers, */
@@ -78,10 +79,9 @@ extern __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exe
 
 /* False: no other thread runs the program's code, nor does while this one sleeps. (The C library knows of all threads that it makes, for
  * whichever of its functions, and of the core's. An older one does not say.) */
-extern fs_word32 ip_threads_by_hand; /* clone(2) has made threads that the C library does not know; relaxed */
-static inline int ip_has_threads(void) {
-    return !&__libc_single_threaded || !__libc_single_threaded || ip_load_relaxed(&ip_threads_by_hand);
-}
+extern ip_atomic_ptr(const char) ip_is_single; /* where the C library says so, or where it says no; relaxed */
+void ip_note_threads(void);                    /* clone(2) is about to make one that the C library does not know */
+static inline int ip_has_threads(void) { return !*ip_load_relaxed(&ip_is_single); }
 
 extern fs_word32 ip_copied_past; /* this process is a copy of one with threads, made without the C library (_Fork(3)); relaxed */
 
@@ -96,7 +96,7 @@ static inline int ip_may_use_libc(void) {
 /* A handler has forked, and could not start the core's control thread again: the next wait does. Relaxed. */
 extern fs_word32 ip_thread_due;
 
-void ip_run_handlers(void); /* what was put off. Not while busy */
+void ip_run_handlers(void) __attribute__((cold)); /* what was put off. Not while busy */
 
 static inline void ip_enter(void) {
     ip_thread.busy++;

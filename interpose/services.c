@@ -20,21 +20,24 @@ static struct known {
 static struct fs_service listeners[SERVICES], ports[SERVICES], new_ports;
 static char is_forgotten[SERVICES]; /* the listener was closed. (Its connections go on with its service.) */
 
-/* (Before a child is made: a process that has a listener has made a socket, or been given one.) */
-void ip_share_services(void) {
-    if (known) return;
+static __attribute__((noinline)) int share(void) {
+    int error = errno;
     void *made = mmap(NULL, sizeof *known, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED) return;
+    errno = error;
+    if (made == MAP_FAILED) return 0;
     known = made;
     new_ports.stats = &known->new_ports;
+    return 1;
 }
+
+int ip_share_services(void) { return ip_likely(known != NULL) || share(); }
 
 /* (The statistics stay: where this process is a forked child that only closes its copy of the number, others have the listener.) */
 void ip_forget_listener(int fd) { is_forgotten[fd % SERVICES] = 1; }
 
 struct fs_service *ip_service_of(int listener) {
-    int place = listener % SERVICES;
-    if (!known) return NULL;
+    unsigned place = (unsigned)listener % SERVICES;
+    if (ip_unlikely(!ip_share_services())) return NULL;
     if (!listeners[place].stats || is_forgotten[place]) {
         struct fs_session_stats *stats = &known->of_listener[ip_add(&known->listeners, 1) % SERVICES];
         *stats = (struct fs_session_stats){0};
@@ -45,8 +48,8 @@ struct fs_service *ip_service_of(int listener) {
 }
 
 struct fs_service *ip_service_at(int port) {
-    int place = port % SERVICES;
-    if (!known) return NULL;
+    unsigned place = (unsigned)port % SERVICES;
+    if (ip_unlikely(!ip_share_services())) return NULL;
     struct at_port *at = &known->at_port[place];
     if (at->port != port) {
         *at = (struct at_port){.port = port};

@@ -24,17 +24,10 @@ static int is_served(int family, int type, int protocol) {
 
 /* The number is that of such a socket, of which nobody has set the options `unset`, or that is known (enum fs_options). Its record, or
  * NULL. With the lock. */
-static struct ip_socket *adopt(int fd, int family, int nonblocking, uint32_t unset) {
+static inline struct ip_socket *adopt(int fd, int family, int nonblocking, uint32_t unset) {
+    int is_unix = family == AF_UNIX;
     if ((unsigned)fd >= IP_NUMBERS) return NULL;
-    ip_new_number(fd);
-    ip_share_services();
-    struct ip_socket *s = ip_new_socket();
-    if (!s) return NULL;
-    ip_store_relaxed(&s->nonblocking, (uint32_t)nonblocking);
-    s->is_unix = family == AF_UNIX;
-    ip_store_relaxed(&s->unset, s->is_unix ? unset & FS_OPTIONS : unset | FS_KNOWN_TCP);
-    ip_set_number(fd, &s->thing);
-    return s;
+    return ip_new_socket(ip_new_number(fd), nonblocking, is_unix, is_unix ? unset & FS_OPTIONS : unset | FS_KNOWN_TCP);
 }
 
 int socket(int family, int type, int protocol) {
@@ -108,29 +101,55 @@ static int port_of(const struct sockaddr *address, size_t size) {
     return address->sa_family == AF_INET6 ? ntohs(((const struct sockaddr_in6 *)(const void *)address)->sin6_port) : 0;
 }
 
-/* Ends the lock. `meets`: the connection takes its first step before it has served anything. */
-static void unlock_and_meet(struct ip_socket *s, int meets) {
+/* Ends the lock. The connection takes its first step before it has served anything. */
+static void unlock_and_meet(struct ip_socket *s) {
     struct fs_call call;
-    int inside = meets && ip_hold(s, &call);
+    int error = errno, inside = ip_hold(s, &call);
     ip_unlock();
-    if (!inside) return;
-    ip_step_on(s);
-    ip_end(s, &call);
+    if (inside) {
+        ip_step_on(s);
+        ip_end(s, &call);
+    }
+    errno = error;
+}
+
+/* A connect has come that far, or is `under_way`. */
+static void begin_connection(struct ip_socket *s, int fd, const struct sockaddr *to, socklen_t size, int under_way) {
+    if (!to || to->sa_family == AF_UNSPEC || (to->sa_family == AF_UNIX) != s->is_unix || !ip_is_own_process()) return;
+    ip_lock();
+    if (ip_unlikely(ip_socket_at(fd) == s && ip_connected(s, fd, under_way, ip_service_at(port_of(to, size))))) unlock_and_meet(s);
+    else ip_unlock();
 }
 
 int connect(int fd, const struct sockaddr *to, socklen_t size) {
     struct ip_socket *s = ip_socket_at(fd);
     if (!s) return real.connect(fd, to, size);
     if (ip_unlikely(to && size >= sizeof to->sa_family && to->sa_family == AF_UNSPEC)) ip_leave_ring(s); /* dissolves the connection */
-    int failed = real.connect(fd, to, size), error = errno;
-    if ((!failed || error == EINPROGRESS || error == EINTR) && to && to->sa_family != AF_UNSPEC &&
-        (to->sa_family == AF_UNIX) == s->is_unix && ip_is_own_process()) {
+    int failed = real.connect(fd, to, size), error = failed ? errno : 0;
+    if (!failed || error == EINPROGRESS || error == EINTR) begin_connection(s, fd, to, size, failed != 0);
+    if (ip_unlikely(failed)) errno = error;
+    return failed;
+}
+
+/* (A function of its own keeps what most connections need together.) */
+static void accepted(int fd, int made, int flags, int family, uint32_t unset) {
+    ip_lock();
+    struct ip_socket *s = adopt(made, family, (flags & SOCK_NONBLOCK) != 0, unset | FS_KNOWN_FRESH);
+    if (ip_unlikely(s && ip_connected(s, made, 0, ip_service_of(fd)))) unlock_and_meet(s);
+    else ip_unlock();
+}
+
+/* By a listener that came from another program, or was passed on. */
+static __attribute__((noinline)) int accepted_unknown(int fd, int made, int flags) {
+    int error = errno, family = served_family(fd);
+    if (family != AF_UNSPEC) {
         ip_lock();
-        int meets = ip_socket_at(fd) == s && ip_connected(s, fd, failed != 0, ip_service_at(port_of(to, size)));
-        unlock_and_meet(s, meets);
+        if (!ip_thing_at(fd)) adopt(fd, family, 0, 0);
+        ip_unlock();
+        accepted(fd, made, flags, family, 0);
     }
     errno = error;
-    return failed;
+    return made;
 }
 
 int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
@@ -140,19 +159,8 @@ int accept4(int fd, struct sockaddr *peer, socklen_t *size, int flags) {
     if (ip_unlikely(made < 0) && ip_give_back()) made = real.accept4(fd, peer, size, flags);
     made = ip_new_number(ip_lowest(made, 0, since));
     if (made < 0 || !ip_is_claiming() || (!listener && !ip_is_taking()) || !ip_is_own_process()) return made;
-    int error = errno;
-    int family = listener ? listener->is_unix ? AF_UNIX : AF_INET : served_family(fd);
-    if (ip_unlikely(family == AF_UNSPEC)) {
-        errno = error;
-        return made;
-    }
-    ip_lock();
-    if (ip_unlikely(!listener) && !ip_thing_at(fd)) adopt(fd, family, 0, 0); /* it came from another program, or was passed on */
-    uint32_t unset = listener ? ip_load_relaxed(&listener->unset) : 0;
-    struct ip_socket *s = adopt(made, family, (flags & SOCK_NONBLOCK) != 0, unset | FS_KNOWN_FRESH);
-    int meets = s && ip_connected(s, made, 0, ip_service_of(fd));
-    unlock_and_meet(s, meets);
-    errno = error;
+    if (ip_unlikely(!listener)) return accepted_unknown(fd, made, flags);
+    accepted(fd, made, flags, listener->is_unix ? AF_UNIX : AF_INET, ip_load_relaxed(&listener->unset));
     return made;
 }
 
@@ -169,8 +177,9 @@ int accept(int fd, struct sockaddr *peer, socklen_t *size) { return accept4(fd, 
 /* ---- end ------------------------------------------------------------------------------------------------------------ */
 
 int close(int fd) {
-    if (ip_unlikely(ip_is_known(fd))) {
-        if (ip_is_ours(fd)) {
+    struct ip_thing *thing = ip_thing_at(fd);
+    if (ip_unlikely(thing != NULL)) {
+        if (ip_unlikely(ip_is(thing, IP_OURS))) {
             errno = EBADF;
             return -1;
         }

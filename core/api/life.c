@@ -34,49 +34,11 @@ struct fs_connection *fs_conn_init(void *memory) {
     return &w->c;
 }
 
-void fs_early_begin(struct fs_connection *c, int fd) {
-    fs_store_relaxed(&c->fd, (uint32_t)fd);
-    c->inode = 0;
-    c->place = fs_table_add(0, fd, (uint32_t)fs_whole_of(c)->path.reason);
-}
-
-uint32_t fs_early_count(struct fs_connection *c, uint32_t made) {
-    struct fs_path *path = &fs_whole_of(c)->path;
-    fs_count(&path->operations, made);
-    int64_t left = fs_next_step(path) - fs_operations(path) - 1;
-    return left > 0 ? (uint32_t)FS_MIN(left, (int64_t)INT32_MAX) : 0;
-}
-
-int fs_early_waits(struct fs_connection *c, int is_tcp) {
-    struct fs_path *path = &fs_whole_of(c)->path;
-    if (fs_operations(path) || fs_next_step(path) != FS_LINKED_BEGINS) return 0;
-    if (is_tcp && (fs_regions_parked(0) || fs_any_cell_posted())) return 0;
-    path->next = FS_LINKED_BEGINS + 1;
-    return 1;
-}
-
-void fs_early_end(struct fs_connection *c) {
-    struct fs_whole *w = fs_whole_of(c);
-    fs_table_remove(&c->place);
-    if (w->service) fs_note_session(w->service, fs_operations(&w->path), FS_NOT_SEARCHED, 0, 0);
-}
-
 void fs_know_unset(struct fs_connection *c, uint32_t unset) {
     fs_store_relaxed(&fs_whole_of(c)->path.unset, unset);
     c->counted = (unset & FS_KNOWN_FRESH) != 0 && !fs_operations(&fs_whole_of(c)->path);
     if (unset & FS_OPTION_TIMEOUTS) fs_store_relaxed(&c->receive_timeout, (uint64_t)-1), fs_store_relaxed(&c->send_timeout, (uint64_t)-1);
     else fs_forget_timeouts(c);
-}
-
-int fs_conn_begin(struct fs_connection *c, int fd, uint32_t unset) {
-    if (fs_conn_open(c, fd, 0, c->place < 0 ? fs_table_add(0, fd, 0) : c->place) < 0) {
-        fs_conn_discard(c, &fs_totals);
-        fs_note_not_open(c);
-        return -ENOMEM;
-    }
-    fs_know_unset(c, unset);
-    if (fs_front.polls) fs_poller_connected(&fs_whole_of(c)->pollable, c);
-    return 0;
 }
 
 void fs_finish(struct fs_connection *c) {

@@ -20,38 +20,6 @@
 #define SO_BUF_LOCK 72 /* Linux 5.14 */
 #endif
 
-/* ---- the beginning ------------------------------------------------------------------------------------------ */
-
-static void open_path(struct fs_whole *w) {
-    int64_t after = fs_search_begins(w->service, w->operations);
-    enum fs_reason reason = fs_reason_before(after, w->operations);
-    fs_count_opened(reason);
-    /* (Operations count from the beginning of a connect: who does not wait for it has not told us yet that it is over.) */
-    int64_t made = fs_operations(&w->path), first = FS_MAX(fs_first_step(w->service, after), made);
-    w->path.first_contact = fs_first_contact(w->service, first, after);
-    fs_path_open(&w->path, &w->c, first - made, reason);
-}
-
-int fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_service *service, int connecting) {
-    struct fs_whole *w = fs_whole_of(c);
-    w->operations = operations;
-    w->service = service;
-    if (!connecting) {
-        open_path(w);
-        return service && fs_is_linked(service) && fs_regions_parked(0);
-    }
-    fs_path_event(&w->path, FS_PATH_CONNECT);
-    /* Until then nobody has to know if it is over. */
-    w->path.next = fs_operations(&w->path) + fs_first_step(service, fs_search_begins(service, operations));
-    fs_note_reason(&w->path, c, FS_REASON_FEW);
-    return 0;
-}
-
-void fs_path_connected(struct fs_connection *c) {
-    struct fs_whole *w = fs_whole_of(c);
-    if (w->path.state == FS_CONNECTING && fs_path_event(&w->path, FS_PATH_CONNECTED)) open_path(w);
-}
-
 /* ---- steps -------------------------------------------------------------------------------------------------- */
 
 int fs_path_is_undecided(const struct fs_connection *c) { return fs_is_undecided(&fs_whole_of(c)->path); }

@@ -18,8 +18,8 @@
  *
  *     fs_begin(&front); fs_set_upgrade_config(&config);   once in a process
  *     c = fs_conn_init(memory);                  memory of fs_conn_size() bytes, which does not move
- *     fs_conn_begin(c, fd, 0)                          the socket is connected, or about to be
- *     fs_path_begin(c, operations, NULL, 0)      it looks for its peer after so many operations
+ *     fs_early_begin(&early, fd, operations, NULL, 0)  the socket is connected, or about to be
+ *     fs_conn_begin(c, fd, 0, &early, 0)         it looks for its peer after so many operations
  *     fs_call_enter(c, &call)                    each call of the program
  *         if (fs_operate(c)) fs_step(c, NULL, &result);     with the host lock
  *         fs_try_recv(..), fs_try_send(..)
@@ -68,7 +68,7 @@
  *     What a function is given by a pointer is copied, or used during the call only, but for
  *         the memory of a connection  from fs_conn_init until fs_after_exit or FS_EXIT_RELEASE of fs_unpin says that it is free
  *         struct fs_call              from fs_call_enter until fs_call_exit, and until fs_after_exit if that is due
- *         struct fs_service           and its statistics, as long as the memory of each connection that fs_path_begin gave it
+ *         struct fs_service           and its statistics, as long as the memory of each connection that has it
  *         arrays of struct fs_limits  until the next fs_set_limits
  *         functions of fs_front_end   until fs_end; until the next fs_begin
  *     Strings that a function returns last for ever. */
@@ -127,25 +127,59 @@ size_t fs_conn_size(void);
  * connection, which is at the memory's beginning. [any] */
 struct fs_connection *fs_conn_init(void *memory);
 
-/* Begins an early connection, after fs_path_begin. A front end may keep a connection *early* until it has made enough operations to look
- * for its peer, since many end before that. Of an early connection the core has its number, and a count of its operations. Its calls are
- * the kernel's, and none of them is between fs_call_enter and fs_call_exit. fs_conn_begin ends that, with this number. [host lock] */
-void fs_early_begin(struct fs_connection *c, int fd);
+/* Statistics of the sessions of one service: a port that this process listens on, or connects to. All zero: nothing is known. The front
+ * end may keep it in memory that forked processes share: several processes may write it at once, since all of it is a hint. */
+struct fs_session_stats {
+    double ended[FS_SESSION_LENGTHS];      /* sessions of each class of lengths; older ones count less */
+    double operations[FS_SESSION_LENGTHS]; /* of those sessions */
+    double found, missed;                  /* sessions whose search led to a move, and did not */
+    double calls, messages;                /* on the ring: system calls to sleep and to wake, at both ends, and messages */
+    uint32_t noted;                        /* sessions noted so far, up to the number needed for a decision */
+    int64_t later;                         /* operations before which no session looks for its peer; 0: as the settings say */
+    double lasting;                        /* the share of sessions that last (FS_SESSION_LASTING); older ones count less */
+    uint32_t sessions;                     /* counted in it, up to 16 */
+};
 
-/* Counts operations that it has made. Returns how many more it may make: with the next one fs_conn_begin is due. [host lock] */
-uint32_t fs_early_count(struct fs_connection *c, uint32_t made);
+/* A service as this process knows it. All but `stats` is the core's. */
+struct fs_service {
+    struct fs_session_stats *stats;
+    int linked; /* sessions of this process have moved, so their peers and it have regions in common; 0: not lately */
+    int tried;  /* searches in vain since then */
+};
 
-/* Returns true if fs_conn_begin is not due yet after all: nothing has come of what its first operation would find. Its calls go on as
- * before. (The ends of a stream of AF_UNIX are not known yet then.) [host lock] */
-int fs_early_waits(struct fs_connection *c, int is_tcp);
+/* A connection begins *early*: it has made too few operations to look for its peer, and most end before that. Its calls are the kernel's,
+ * the front end counts them, and this is all that there is of it. The core's but for `allowed`. All zero before the first connection; the
+ * next one may use it as it is. Where one has ended early the memory stays for ever: the control thread may look at it. */
+struct fs_early {
+    struct fs_service *service;
+    uint32_t operations; /* after which it looks for its peer, unless its service says otherwise */
+    uint32_t allowed;    /* so many operations it may make: with the next one fs_conn_begin is due */
+    int entry;           /* 1 + its slot in the connection table; 0: none */
+    fs_word32 shown;     /* 1 + its number; 0: there is no connection. Relaxed, as */
+    fs_word32 reason;    /* enum fs_reason, as which it counts */
+    char counted;        /* as opened: its connect is over */
+    char meets;          /* it may find its peer at once, by a region that both processes have: it may be opened and take a step */
+};
 
-/* Ends a connection that is closed, and was early to its end. [host lock] */
-void fs_early_end(struct fs_connection *c);
+/* Begins a connection. It looks for its peer after `operations` operations, or later if moves have not paid for `service` (NULL: unknown).
+ * `connecting`: a non-blocking connect is under way. (Where `meets` is set, the service's sessions have moved, so their numbers are used by
+ * calls of the front end.) [host lock] */
+void fs_early_begin(struct fs_early *e, int fd, int64_t operations, struct fs_service *service, int connecting);
 
-/* Opens a connection on kernel TCP for the descriptor `fd`. `unset`: enum fs_options, those that nobody has set on the socket, or on the
- * one that it was accepted from, and what is known of it; the kernel is asked for the others. Returns 0 or -errno, and it is not open then.
- * Errors: ENOMEM. [host lock] */
-int fs_conn_begin(struct fs_connection *c, int fd, uint32_t unset);
+/* That connect is over. No effect if it was known. [host lock] */
+void fs_early_connected(struct fs_early *e);
+
+/* Returns true if fs_conn_begin is not due yet after all, and one more operation is allowed: nothing has come of what its first operation
+ * would find. (The ends of a stream of AF_UNIX are not known yet then.) [host lock] */
+int fs_early_waits(struct fs_early *e, int is_tcp);
+
+/* Ends a connection that is closed after `made` operations, and was early to its end. [host lock] */
+void fs_early_end(struct fs_early *e, uint32_t made);
+
+/* Opens a connection on kernel TCP for the descriptor `fd`, which was early until now and has made `made` operations. `unset`: enum
+ * fs_options, those that nobody has set on the socket, or on the one that it was accepted from, and what is known of it; the kernel is
+ * asked for the others. Returns 0 or -errno, and it is not open then. Errors: ENOMEM. [host lock] */
+int fs_conn_begin(struct fs_connection *c, int fd, uint32_t unset, struct fs_early *e, uint32_t made);
 
 /* Begins a call. Returns true if the connection has not ended, so that the call may touch it. The connection's memory stays until
  * fs_call_exit with the same `call`, which must not move meanwhile. Calls of a thread nest. [any] */
@@ -201,34 +235,8 @@ int64_t fs_conn_reset(struct fs_connection *c);
 
 /* ---- the path -------------------------------------------------------------------------------------------------- */
 
-/* Statistics of the sessions of one service: a port that this process listens on, or connects to. All zero: nothing is known. The front
- * end may keep it in memory that forked processes share: several processes may write it at once, since all of it is a hint. */
-struct fs_session_stats {
-    double ended[FS_SESSION_LENGTHS];      /* sessions of each class of lengths; older ones count less */
-    double operations[FS_SESSION_LENGTHS]; /* of those sessions */
-    double found, missed;                  /* sessions whose search led to a move, and did not */
-    double calls, messages;                /* on the ring: system calls to sleep and to wake, at both ends, and messages */
-    uint32_t noted;                        /* sessions noted so far, up to the number needed for a decision */
-    int64_t later;                         /* operations before which no session looks for its peer; 0: as the settings say */
-    double lasting;                        /* the share of sessions that last (FS_SESSION_LASTING); older ones count less */
-    uint32_t sessions;                     /* counted in it, up to 16 */
-};
-
-/* A service as this process knows it. All but `stats` is the core's. */
-struct fs_service {
-    struct fs_session_stats *stats;
-    int linked; /* sessions of this process have moved, so their peers and it have regions in common; 0: not lately */
-    int tried;  /* searches in vain since then */
-};
-
-/* The path of a connection that is early or open: it looks for its peer after `operations` more operations, or later if moves have not paid
- * for `service` (NULL: unknown). `connecting`: a non-blocking connect is under way, and all that begins when it is over. Returns true if it
- * may find its peer at once, by a region that both processes have: the front end may open it and take a step. (The service's sessions have
- * moved, so their numbers are used by calls of the front end.) [host lock] */
-int fs_path_begin(struct fs_connection *c, int64_t operations, struct fs_service *service, int connecting);
-
-/* That connect is over, as the front end has seen by a call that succeeded. No effect if it was known. The kernel is asked only when the
- * connection would look for its peer. [host lock] */
+/* The connect that was under way is over, as the front end has seen by a call that succeeded. No effect if it was known. The kernel is
+ * asked only when the connection would look for its peer. [host lock] */
 void fs_path_connected(struct fs_connection *c);
 
 /* Counts an operation of the program, while that matters. Returns true if a step is due. [inside] */

@@ -8,8 +8,10 @@
 #include "os/atomics.h"
 #include "os/fd_reserve.h"
 #include "os/syscalls.h"
+#include "include/fastsock.h"
 
 enum {
+    EARLY = 254,        /* in the top byte: the rest is the address of a struct fs_early, which stays for ever */
     PAGE = 512,         /* words of a page */
     PAGES = 2048,       /* further connections are not shown */
     SLOTS = PAGE * PAGES,
@@ -30,7 +32,7 @@ static uint64_t word_of(uint64_t inode, uint64_t what) { return (inode & (((uint
 
 static uint64_t named(uint64_t inode, int fd) { return inode ? inode : BY_NUMBER | (uint32_t)fd; }
 
-int fs_table_add(uint64_t inode, int fd, uint32_t reason) {
+static int add(uint64_t word) {
     int slot = first_free;
     if (slot >= 0) {
         first_free = (int)(fs_load_relaxed(entry(slot)) & 0xffffffff);
@@ -46,8 +48,18 @@ int fs_table_add(uint64_t inode, int fd, uint32_t reason) {
         /* SYNC: conn table - pairs with fs_table_read: the page is there before its first entry counts. */
         fs_store_release(&length, (uint32_t)slot + 1);
     }
-    fs_store_relaxed(entry(slot), word_of(named(inode, fd), reason));
+    /* SYNC: conn table - pairs with fs_table_read: what it leads to is whole. */
+    fs_store_release(entry(slot), word);
     return slot;
+}
+
+int fs_table_add(uint64_t inode, int fd, uint32_t reason) { return add(word_of(named(inode, fd), reason)); }
+int fs_table_add_early(const struct fs_early *e) { return add(word_of((uintptr_t)e, EARLY)); }
+
+/* (Relaxed: each of the two is the present one, or one of a connection just before.) */
+static uint64_t word_of_early(struct fs_early *e) {
+    uint32_t number = fs_load_relaxed(&e->shown);
+    return number ? word_of(BY_NUMBER | (number - 1), (uint64_t)fs_load_relaxed(&e->reason)) : word_of(0, FS_TABLE_FREE);
 }
 
 void fs_table_remove(int *slot) {
@@ -64,7 +76,8 @@ void fs_table_update(int slot, uint64_t inode, int fd, uint32_t reason) {
 int fs_table_read(uint32_t slot, uint64_t *word) {
     /* SYNC: conn table - pairs with fs_table_add. */
     if (slot >= fs_load_acquire(&length)) return 0;
-    uint64_t said = fs_load_relaxed(entry((int)slot));
+    uint64_t said = fs_load_acquire(entry((int)slot));
+    if (said >> 56 == EARLY) said = word_of_early((struct fs_early *)(uintptr_t)word_of(said, 0));
     /* (If the number was closed just now, there is no such socket, or it is one that is listed too.) */
     if (said >> 56 != FS_TABLE_FREE && said & BY_NUMBER) said = word_of(fs_socket_inode((int)(said & 0xffffffff)), said >> 56);
     *word = said;

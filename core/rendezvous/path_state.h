@@ -101,6 +101,8 @@ extern struct fs_path_counts fs_path_counts;
 
 static inline void fs_count_opened(enum fs_reason reason) { fs_path_counts.by_reason[reason]++; }
 
+static inline void fs_uncount_opened(enum fs_reason reason) { fs_path_counts.by_reason[reason]--; }
+
 /* Counts a connection under `now` instead of `before`. */
 static inline void fs_count_changed(enum fs_reason before, enum fs_reason now) {
     fs_path_counts.by_reason[before]--;

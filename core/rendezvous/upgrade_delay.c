@@ -56,7 +56,7 @@ static int best_class(const struct fs_session_stats *s) {
 
 void fs_note_session(struct fs_service *service, int64_t operations, enum fs_search_result sought, uint64_t calls, uint64_t messages) {
     struct fs_session_stats *s = service->stats;
-    s->sessions = FS_MIN(s->sessions + 1, 16u);
+    s->sessions = FS_MIN(s->sessions + 1, (uint32_t)FS_SESSIONS_KEPT);
     s->lasting += ((operations >= FS_SESSION_LASTING) - s->lasting) / s->sessions;
     if (sought != FS_SEARCH_MOVED && service->linked && operations >= FS_SESSION_LASTING) service->linked--;
     if (sought == FS_SEARCH_FAILED && service->tried < FS_LINK_TRIES) service->tried++;

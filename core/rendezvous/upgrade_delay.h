@@ -13,6 +13,7 @@ enum {
     FS_LINKED_BEGINS = 1,
     FS_LINKED_STEPS = 4,     /* operations at least in which a subsequent contact is tried, before a first one */
     FS_SESSION_LASTING = 14, /* operations from which that pays: 7 requests (docs/decisions.md) */
+    FS_SESSIONS_KEPT = 16,   /* sessions that say what share of them lasts */
     FS_LINKED_FOR = 4,       /* lasting sessions that may fail to move, in turn, until their service counts as not linked */
     FS_LINK_TRIES = 32,      /* searches in vain that are spent for a link */
 };
@@ -21,6 +22,11 @@ enum fs_search_result { FS_NOT_SEARCHED, FS_SEARCH_FAILED, FS_SEARCH_MOVED };
 
 /* Notes a session that has ended after `operations` operations. `calls` and `messages` are for one that has moved. */
 void fs_note_session(struct fs_service *service, int64_t operations, enum fs_search_result sought, uint64_t calls, uint64_t messages);
+
+/* Returns false if statistics of so many short sessions say already what one more of `operations` does. */
+static inline int fs_is_news(const struct fs_service *service, int64_t operations) {
+    return operations >= FS_SESSION_SHORTEST || service->stats->lasting > 1.0 / 64 || service->stats->sessions < FS_SESSIONS_KEPT;
+}
 
 /* Notes the session of a connection that ends, unless the connection was not allowed to move. */
 void fs_note_session_of(struct fs_service *service, const struct fs_path *path, const struct fs_connection *c);

@@ -79,8 +79,10 @@ static struct end *open_end(int fd) {
     check(e && !ends[place], "a place");
     e->fd = fd;
     e->c = fs_conn_init(aligned_alloc(64, fs_conn_size()));
-    check(!fs_conn_begin(e->c, fd, 0), "fs_conn_begin");
-    fs_path_begin(e->c, OPERATIONS, NULL, 0);
+    struct fs_early early;
+    memset(&early, 0, sizeof early);
+    fs_early_begin(&early, fd, OPERATIONS, NULL, 0);
+    check(!fs_conn_begin(e->c, fd, 0, &early, 0), "fs_conn_begin");
     ends[place] = e;
     interrupted_one = e->c;
     return e;
