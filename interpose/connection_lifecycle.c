@@ -19,11 +19,9 @@ static void begin_at_once(struct ip_socket *s) {
 
 fs_word32 ip_loops_drive;
 
-int ip_connected_again(struct ip_socket *s, int under_way) {
-    if (under_way) return 0;
+void ip_connected_again(struct ip_socket *s) {
     if (s->opened) fs_path_connected(ip_conn(s));
     else fs_early_connected(&s->early);
-    return 0;
 }
 
 int ip_begins_sooner(struct ip_socket *s, int fd, int under_way) {

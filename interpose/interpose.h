@@ -267,7 +267,7 @@ int ip_tells_left(struct ip_socket *s);
 
 /* The socket is connected, or is about to be (`under_way`). Returns true if it is to take a step at once. With the lock. */
 static inline int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_service *service);
-int ip_connected_again(struct ip_socket *s, int under_way) __attribute__((cold)); /* by one more connect(2): the first may be over */
+void ip_connected_again(struct ip_socket *s); /* one that is a connection: its connect is over. With the lock */
 int ip_begins_sooner(struct ip_socket *s, int fd, int under_way) __attribute__((cold)); /* not after `move_after` operations */
 
 /* It is early from now on. With the lock. */
@@ -384,7 +384,6 @@ void ip_keep_statistics(const char *file); /* those of this process; NULL: none 
 void ip_write_statistics(void);
 
 static inline int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_service *service) {
-    if (ip_unlikely(s->opened || ip_is(&s->thing, IP_EARLY))) return ip_connected_again(s, under_way);
     ip_become_early(s, fd, ip_settings.move_after, service, under_way);
     return ip_unlikely(fd <= 2 || !ip_settings.move_after || s->early.meets) ? ip_begins_sooner(s, fd, under_way) : 0;
 }

@@ -117,7 +117,9 @@ static void unlock_and_meet(struct ip_socket *s) {
 static void begin_connection(struct ip_socket *s, int fd, const struct sockaddr *to, socklen_t size, int under_way) {
     if (!to || to->sa_family == AF_UNSPEC || (to->sa_family == AF_UNIX) != s->is_unix || !ip_is_own_process()) return;
     ip_lock();
-    if (ip_unlikely(ip_socket_at(fd) == s && ip_connected(s, fd, under_way, ip_service_at(port_of(to, size))))) unlock_and_meet(s);
+    int is_it = ip_socket_at(fd) == s, is_new = is_it && !s->opened && !ip_is(&s->thing, IP_EARLY);
+    if (is_it && !is_new && !under_way) ip_connected_again(s); /* (one more call says whether the first one is over) */
+    if (is_new && ip_unlikely(ip_connected(s, fd, under_way, ip_service_at(port_of(to, size))))) unlock_and_meet(s);
     else ip_unlock();
 }
 
@@ -291,13 +293,14 @@ int fcntl(int fd, int what, ...) {
         int got = real.fcntl(fd, what, argument);
         return copies ? ip_new_number(ip_lowest(got, (int)flags, since)) : got;
     }
+    if (!copies && what != F_SETFL && what != F_SETSIG) return real.fcntl(fd, what, argument);
     struct ip_socket *s = ip_socket_at(fd);
     if (s && ((what == F_SETFL && flags & O_ASYNC) || what == F_SETSIG)) ip_leave_ring(s); /* SIGIO is the kernel's to send */
     struct fs_call call;
     struct ip_socket *changed = what == F_SETFL ? ip_begin_change(fd, &call) : NULL;
     int got = real.fcntl(fd, what, argument);
     ip_end_change(changed, &call);
-    if (ip_unlikely(got < 0) && ip_give_back()) got = real.fcntl(fd, what, argument);
+    if (ip_unlikely(got < 0) && copies && ip_give_back()) got = real.fcntl(fd, what, argument);
     if (got < 0) return got;
     if (s && what == F_SETFL) ip_note_nonblocking(s, (flags & O_NONBLOCK) != 0);
     if (s && what == F_SETFL && flags & O_NONBLOCK) ip_forget_pair(s);
