@@ -2,7 +2,8 @@
  * (control/introspection.h).
  *
  * The control thread reads it without the host lock, so it has numbers and no objects: one word per connection, written with the host
- * lock in one store. The memory is never freed. A reader gets the present entry or the one just before. */
+ * lock in one store. The memory is never freed. A reader gets the present entry or the one just before. An early connection has its two
+ * words in its own memory, to which its entry leads. */
 #include "process/conn_table.h"
 
 #include "os/atomics.h"
