@@ -136,13 +136,14 @@ def library() -> Extension:
 
     Its own calls stay inside of it (-Bsymbolic): nobody else's library comes between, and the functions in place of the
     C library's call each other, wherever the library was loaded. It needs no loader by name (-ftls-model): that of musl
-    runs a program that has this library by mistake."""
+    runs a program that has this library by mistake. Its calls of the C library go through no table of jumps (-fno-plt):
+    each forked child would look at one more piece of the program."""
     return Extension(
         f"fastsock.{LIBRARY}",
         INTERPOSE + CORE,
         include_dirs=["core/include", "core", "interpose"],
         depends=READ,
-        extra_compile_args=[*flags(), *FRAMES, "-fno-semantic-interposition", "-ftls-model=initial-exec"],
+        extra_compile_args=[*flags(), *FRAMES, "-fno-semantic-interposition", "-ftls-model=initial-exec", "-fno-plt"],
         extra_link_args=[*LINK, "-Wl,--version-script=interpose/exports.map", f"-Wl,-soname,{LIBRARY}.so"],
         libraries=["pthread", "dl"],
     )

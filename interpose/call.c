@@ -3,6 +3,7 @@
  *
  * Responsible for: that a call which has begun is on what the number means, and that the end of the last one does what it has to. Never:
  * the program's arguments (io_calls.c), how a connection comes and goes (connection_lifecycle.c). */
+#include "handed_over.h"
 #include "interpose.h"
 #include "report.h"
 #include "signals.h"
@@ -31,8 +32,10 @@ static void catch_up(struct ip_socket *s) {
 void ip_open(struct ip_socket *s) {
     if (!ip_is(&s->thing, IP_EARLY)) return;
     ip_prepare(s);
+    int is_shared = ip_is_held_elsewhere(s);
     if (!ip_load_relaxed(&s->under_way)) fs_early_connected(&s->early);
     s->opened = fs_conn_begin(ip_conn(s), ip_early_fd(s), ip_load_relaxed(&s->unset), &s->early, ip_made_early(s)) == 0;
+    if (s->opened && is_shared) fs_stay_on_tcp(ip_conn(s), FS_REASON_FORKED, 0);
     if (s->opened) catch_up(s);
     ip_settle(s);
 }

@@ -1,6 +1,7 @@
 /* How a socket becomes a connection, takes its steps, and ends.
  *
  * Responsible for: what the core and the pollers are told, in which order. Never: the program's calls. */
+#include "handed_over.h"
 #include "interpose.h"
 #include "own_numbers.h"
 #include "pairs.h"
@@ -83,6 +84,7 @@ static __attribute__((noinline)) void lose_number_of_open(struct ip_socket *s, i
 /* The end of a connection that is early to its end. */
 static inline void end_early(struct ip_socket *s) {
     if (ip_unlikely(!s->early.counted) && !ip_load_relaxed(&s->under_way)) fs_early_connected(&s->early);
+    if (ip_unlikely(s->handed)) ip_end_handed_over(s);
     fs_early_end(&s->early, ip_made_early(s));
 }
 
@@ -90,6 +92,7 @@ static inline void end_early(struct ip_socket *s) {
 static void lose_number(struct ip_socket *s, int fd, int is_closed) {
     int last = s->thing.numbers == 1;
     if (last && ip_unlikely(ip_load_relaxed(&s->pair) || s->shared_with)) ip_end_of_pair(s);
+    if (last && ip_unlikely(s->handed == IP_WATCHED)) ip_end_handed_over(s);
     if (ip_is(&s->thing, IP_EARLY)) end_early(s);
     if (ip_unlikely(s->prepared)) fs_poller_close_number(fs_pollable_of(ip_conn(s)), fd, last);
     ip_set_number(fd, NULL);

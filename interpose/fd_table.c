@@ -86,7 +86,9 @@ enum { CHUNK = 64 };
 
 struct sockets {
     struct sockets *next;
-    _Alignas(64) char of[]; /* CHUNK of them, each with its connection */
+    size_t size; /* of one of them, with its connection */
+    int made; /* so many of CHUNK: a page without any takes no memory, and no time in a fork */
+    _Alignas(64) char of[];
 };
 struct epolls {
     struct ip_epoll of[CHUNK];
@@ -99,7 +101,7 @@ static struct ip_socket *left_sockets; /* with calls inside when their last numb
 static struct ip_epoll *free_epolls;
 
 static struct ip_socket *socket_of_chunk(struct sockets *chunk, int i) {
-    return (struct ip_socket *)(void *)(chunk->of + (size_t)i * (sizeof(struct ip_socket) + fs_conn_size()));
+    return (struct ip_socket *)(void *)(chunk->of + (size_t)i * chunk->size);
 }
 
 /* (Not by malloc, which another thread may have been in when this process was forked.) */
@@ -128,16 +130,20 @@ static void collect_left(void) {
 
 /* Returns true if there is a free record, perhaps by more memory. */
 static __attribute__((cold)) int more_sockets(void) {
+    struct sockets *chunk = all_sockets;
     collect_left();
     if (free_sockets) return 1;
-    struct sockets *chunk = new_chunk(sizeof *chunk + CHUNK * (sizeof(struct ip_socket) + fs_conn_size()));
-    if (!chunk) return 0;
-    chunk->next = all_sockets;
-    all_sockets = chunk;
-    for (int i = 0; i < CHUNK; i++) {
-        fs_conn_init(ip_conn(socket_of_chunk(chunk, i)));
-        ip_free_socket(socket_of_chunk(chunk, i));
+    if (!chunk || chunk->made == CHUNK) {
+        size_t size = sizeof(struct ip_socket) + fs_conn_size();
+        chunk = new_chunk(sizeof *chunk + CHUNK * size);
+        if (!chunk) return 0;
+        chunk->size = size;
+        chunk->next = all_sockets;
+        all_sockets = chunk;
     }
+    struct ip_socket *s = socket_of_chunk(chunk, chunk->made++);
+    fs_conn_init(ip_conn(s));
+    ip_free_socket(s);
     return 1;
 }
 
@@ -153,7 +159,7 @@ struct ip_socket *ip_new_socket(int fd, int nonblocking, int is_unix, uint32_t u
     ip_store_relaxed(&s->left, 0);
     ip_store_relaxed(&s->pair, NULL);
     s->shared_with = NULL;
-    s->prepared = s->opened = s->shut = s->owes_error = s->driven = s->waited_past = 0;
+    s->prepared = s->opened = s->shut = s->owes_error = s->driven = s->waited_past = s->handed = 0;
     s->registered.in = NULL;
     s->thing.numbers = 1;
     set_number(fd, &s->thing); /* (which means nothing: ip_new_number) */
@@ -191,7 +197,7 @@ void ip_free_epoll(struct ip_epoll *e) {
 
 void ip_each_socket(void (*body)(struct ip_socket *s, void *with), void *with) {
     for (struct sockets *chunk = all_sockets; chunk; chunk = chunk->next)
-        for (int i = 0; i < CHUNK; i++)
+        for (int i = 0; i < chunk->made; i++)
             if (socket_of_chunk(chunk, i)->thing.numbers) body(socket_of_chunk(chunk, i), with);
 }
 

@@ -58,6 +58,9 @@ struct ip_registration {
 };
 
 enum ip_blocking { IP_BLOCKS, IP_NONBLOCKING, IP_ASK /* another process may have set the flag: the kernel knows */ };
+/* What a fork has made of it: the child's, in the parent and in the child; or one that both have, and it is seen what the parent does with
+ * it (handed_over.c). */
+enum ip_handed { IP_NOT_HANDED, IP_HANDED_OVER, IP_INHERITED, IP_WATCHED };
 /* Whether a receive of a message tells how much is left (TCP_INQ). */
 enum ip_tells_left { IP_LEFT_NOT_ASKED, IP_LEFT_UNTOLD, IP_LEFT_TOLD };
 
@@ -81,6 +84,7 @@ struct ip_socket {
     char owes_error;       /* the next call returns an error that the core keeps */
     char driven;           /* the transport of an event loop has taken it over (loop_driven.c), */
     char waited_past;      /* and an epoll instance that is none of ours has it */
+    char handed;           /* enum ip_handed */
     struct ip_registration registered;
 };
 
@@ -345,6 +349,12 @@ struct fs_service *ip_service_of(int listener);
 struct fs_service *ip_service_at(int port);
 void ip_forget_listener(int fd); /* its number may be another one's from now on */
 
+/* Numbers a connection that a fork hands over; 0: without memory. The parent tells the child that it has closed its copy. (So many further
+ * ones later, which is 1,024, the child does not learn it.) With the lock. */
+uint32_t ip_next_hand_over(void);
+void ip_tell_closed(uint32_t number);
+int ip_is_told_closed(uint32_t number);
+
 /* ---- the fallback --------------------------------------------------------------------------------------------------------- */
 
 /* The connection goes back to the kernel, and stays there: somebody is about to use its descriptor past us. 0: that is not possible. */
@@ -381,6 +391,7 @@ void ip_use_settings(const struct fs_settings *settings);
 int ip_is_preloaded(void);
 int ip_is_asked_to_serve(void); /* the library was preloaded, and nothing else serves the process */
 void ip_keep_statistics(const char *file); /* those of this process; NULL: none */
+int ip_has_statistics(void);
 void ip_write_statistics(void);
 
 static inline int ip_connected(struct ip_socket *s, int fd, int under_way, struct fs_service *service) {

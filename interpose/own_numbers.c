@@ -153,8 +153,8 @@ int ip_lower(int fd, int least) {
 }
 
 void ip_numbers_after_fork(void) {
-    ip_store_relaxed(&ip_moments.making, 0);
-    ip_store_relaxed(&placing, 0);
+    if (ip_load_relaxed(&ip_moments.making)) ip_store_relaxed(&ip_moments.making, 0);
+    if (ip_load_relaxed(&placing)) ip_store_relaxed(&placing, 0);
 }
 
 void ip_forget_own_number(int fd) {

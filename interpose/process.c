@@ -1,6 +1,7 @@
 /* Beginning and end of the process, forks, threads, and programs that it becomes or starts.
  *
  * Responsible for: that a connection is let go of once by each process that has it. Never: other numbers. */
+#include "handed_over.h"
 #include "interpose.h"
 #include "own_numbers.h"
 #include "pairs.h"
@@ -13,8 +14,8 @@
 
 /* ---- forks ---------------------------------------------------------------------------------------------------------- */
 
-static int forks;    /* that have begun, and of which at most one is under way (fs_fork_prepare). With the lock */
-static int prepared; /* the core knows of the one whose thread has the lock */
+static int IP_EACH_FORK forks; /* that have begun, and of which at most one is under way (fs_fork_prepare). With the lock */
+static int IP_EACH_FORK prepared; /* the core knows of the one whose thread has the lock */
 enum { BARE_NAPS = 10 }; /* of 100 us, for the core's thread to be gone */
 static int copied_with_threads; /* the same of one without handlers: other threads of the program are copied in the midst of what they do */
 static fs_word32 becoming; /* a thread calls execve: the first one alone says so of what that closes */
@@ -25,7 +26,7 @@ static void prepare(struct ip_socket *s, void *with) {
     (void)with;
     ip_share_services(); /* (it may be a listener, which the child has too) */
     ip_share_pair(s);
-    ip_prepare_to_share(s);
+    if (!ip_hand_over(s)) ip_prepare_to_share(s);
 }
 
 void ip_prepare_fork(void) {
@@ -33,6 +34,7 @@ void ip_prepare_fork(void) {
     ip_judge_pairs();
     do { /* until no other thread has made a socket meanwhile */
         seen = ip_times_let_go;
+        ip_begin_hand_over();
         ip_each_socket(prepare, NULL);
     } while (ip_times_let_go != seen);
 }
@@ -71,11 +73,16 @@ static void share_instance(struct ip_epoll *e, void *with) {
     if (p) fs_poller_forked(p);
 }
 
+/* (For a word that does not change no page of the record's is copied.) */
+static void set_word(fs_word32 *word, uint32_t value) {
+    if (ip_load_relaxed(word) != value) ip_store_relaxed(word, value);
+}
+
 /* From here on another process may set what belongs to the socket. */
 static void ask_for_flags(struct ip_socket *s, void *with) {
     (void)with;
-    ip_store_relaxed(&s->nonblocking, IP_ASK);
-    ip_store_relaxed(&s->unset, 0);
+    set_word(&s->nonblocking, IP_ASK);
+    set_word(&s->unset, 0);
 }
 
 static void in_parent(int bare) {
@@ -86,6 +93,7 @@ static void in_parent(int bare) {
         if (!starts) ip_store_relaxed(&ip_thread_due, 1);
         fs_fork_in_parent(bare, starts && !ip_thread.forks_quietly);
         ip_each_socket(ask_for_flags, NULL);
+        ip_hand_over_in_parent();
         ip_each_epoll(share_instance, NULL);
         forks--;
         ip_end_if_unneeded(); /* (it waited for the end of the fork) */
@@ -97,7 +105,7 @@ static void in_parent(int bare) {
 static void start_over(struct ip_socket *s, void *with) {
     (void)with;
     struct fs_call call;
-    ip_store_relaxed(&s->inside, 0); /* those of threads that are not here */
+    set_word(&s->inside, 0); /* those of threads that are not here */
     ask_for_flags(s, NULL);
     if (!s->opened) return;
     if (ip_hold(s, &call)) ip_end(s, &call); /* one that waited for calls of other threads to be closed ends with this */
@@ -113,16 +121,17 @@ static void leave_shared_instance(struct ip_epoll *e, void *with) {
 static void in_child(int bare) {
     if (!ip_thread.forking) return;
     ip_thread.forking = forks = 0;
-    ip_store_relaxed(&becoming, 0);
+    set_word(&becoming, 0);
     if (prepared) {
         ip_claim_memory();
         ip_numbers_after_fork();
         if (bare && copied_with_threads) ip_store_relaxed(&ip_copied_past, 1);
-        ip_store_relaxed(&ip_thread_due, 0);
+        set_word(&ip_thread_due, 0);
         fs_fork_in_child(bare);
         ip_each_epoll(leave_shared_instance, NULL);
         ip_poller_after_fork();
         ip_each_socket(start_over, NULL);
+        ip_hand_over_in_child();
         ip_end_if_unneeded();
     }
     ip_unlock();
@@ -391,8 +400,21 @@ static ssize_t write_last(void *nothing, const char *byte, size_t size) {
     return (ssize_t)size;
 }
 
+static void look_at_open(struct ip_socket *s, void *any) { *(int *)any |= s->opened; }
+
+/* (Most children of a server that has one for each connection have nothing to tell, and no page of the C library's streams. What is opened
+ * later than this the kernel ends.) */
+static int has_to_tell(void) {
+    int any = ip_has_report() || ip_has_statistics();
+    ip_lock();
+    if (!any) ip_each_socket(look_at_open, &any);
+    ip_unlock();
+    return any;
+}
+
 static void at_exit(void *nothing) {
     (void)nothing;
+    if (!ip_is_active() || !ip_is_own_process() || ip_thread.busy || !has_to_tell()) return;
     if (last_stream) putc_unlocked(0, last_stream); /* (a thread that was in it when this process was forked may have its lock) */
     else finish();
 }

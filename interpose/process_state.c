@@ -27,7 +27,7 @@ void ip_note_threads(void) {
 
 /* ---- whose memory this is ------------------------------------------------------------------------------------------ */
 
-static pid_t own_process;
+static pid_t IP_EACH_FORK own_process;
 static fs_word32 no_mark;
 fs_word32 IP_EACH_CALL *ip_original_mark = &no_mark;
 fs_word32 IP_EACH_CALL ip_memory_shared;

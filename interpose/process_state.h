@@ -17,6 +17,9 @@
  * of the kernel's hardly any line of this library's is in the first cache.) */
 #define IP_EACH_CALL __attribute__((section("ip_each_call")))
 
+/* Of a variable that each forked child writes: these lie together, with the core's (FS_EACH_FORK), in one page that it gets for them. */
+#define IP_EACH_FORK __attribute__((section("each_fork")))
+
 /* ---- the process --------------------------------------------------------------------------------------------------- */
 
 /* What this front end does in the process (install.c, ip_before_sandbox). Changes with the lock; relaxed: the calls of other threads that

@@ -7,6 +7,7 @@
 
 enum {
     SERVICES = 256,
+    HAND_OVERS = 1024, /* of which a child still learns that its parent has closed its copy */
     NEW = 3, /* connections to a port: the first ones count as those to any new port. (FTP has another port for each file.) */
 };
 
@@ -15,6 +16,7 @@ static struct known {
     fs_word32 listeners; /* so many have got a place */
     struct fs_session_stats of_listener[SERVICES], new_ports;
     struct at_port { int port, connections; struct fs_session_stats stats; } at_port[SERVICES];
+    fs_word32 handed_over, closed[HAND_OVERS]; /* so many were, and the last one of each place that its parent has closed */
 } *known;
 
 static struct fs_service listeners[SERVICES], ports[SERVICES], new_ports;
@@ -60,3 +62,9 @@ struct fs_service *ip_service_at(int port) {
     ports[place].stats = &at->stats; /* (the first process to connect there may be another one) */
     return &ports[place];
 }
+
+uint32_t ip_next_hand_over(void) { return ip_share_services() ? ip_add(&known->handed_over, 1) + 1 : 0; }
+
+/* (Relaxed: nothing is read after it. What matters is what the parent has not done.) */
+void ip_tell_closed(uint32_t number) { ip_store_relaxed(&known->closed[number % HAND_OVERS], number); }
+int ip_is_told_closed(uint32_t number) { return ip_load_relaxed(&known->closed[number % HAND_OVERS]) == number; }

@@ -122,9 +122,12 @@ static __attribute__((format(printf, 2, 3))) void say(int fd, const char *format
     for (int at = 0, part; at < length && (part = (int)ip_calls.write(fd, text + at, (size_t)(length - at))) > 0;) at += part;
 }
 
+/* (In this order: a forked child need not have the page of the name.) */
+int ip_has_statistics(void) { return statistics_of && statistics_of == getpid() && statistics[0]; }
+
 /* As fastsock.stats() has them (fastsock/statistics.py). */
 void ip_write_statistics(void) {
-    if (statistics_of != getpid() || !statistics[0]) return; /* (in this order: a forked child need not have the page of the name) */
+    if (!ip_has_statistics()) return;
     int fd = (int)fs_call_kernel(SYS_openat, (long[6]){AT_FDCWD, (long)statistics, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666});
     if (fd < 0) return;
     struct fs_counters sum;

@@ -71,7 +71,7 @@ void fs_end(void) {
     fs_host = (struct fs_host){0};
 }
 
-static int under_way; /* a thread forks, from fs_fork_prepare to the end of its fork. With the host lock */
+static int FS_EACH_FORK under_way; /* a thread forks, from fs_fork_prepare to the end of its fork. With the host lock */
 
 static void await_thread(struct fs_connection *c, void *with) {
     (void)with;
@@ -130,7 +130,7 @@ static void inherit(struct fs_connection *c, void *with) {
     fs_know_unset(c, 0);
 }
 
-void fs_fork_in_child(int bare) {
+void FS_AT_FORK fs_fork_in_child(int bare) {
     if (bare) fs_reaper_in_child(), fs_after_fork_in_child();
     fs_become_process();
     fs_expect_fork(0);

@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 
 #include "conn/state.h"
+#include "os/host.h"
 #include "os/memfd.h"
 
 static struct {
@@ -22,7 +23,7 @@ void fs_tap_hide(int hidden) { fs_store_relaxed(&tap.hidden, hidden != 0); }
 
 int fs_tap_is_on(void) { return fs_load_sc(&tap.on) != 0; }
 
-void fs_tap_forget(void) {
+void FS_AT_FORK fs_tap_forget(void) {
     if (fs_load_relaxed(&tap.inside)) fs_store_relaxed(&tap.inside, 0); /* (avoids copying a page) */
 }
 

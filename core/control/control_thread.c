@@ -46,7 +46,7 @@ static fs_word32 watcher;  /* its number as watcher of kernel connections (event
 static fs_word32 left_behind;
 static int thread_wanted;     /* it must run once no fork is under way */
 static int in_use;            /* this process, or one that it was forked from, has had a thread or was about to */
-static int forks;             /* forks of this process under way: from fs_control_thread_stop to fs_control_thread_after_fork */
+static int FS_EACH_FORK forks; /* forks of this process under way: from fs_control_thread_stop to fs_control_thread_after_fork */
 static uint64_t announced_token; /* the one in the regions of this process's connections */
 
 /* ---- its descriptors ------------------------------------------------------------------------------------------ */
@@ -265,7 +265,7 @@ int fs_control_thread_restart(void) {
     return failed;
 }
 
-void fs_control_forget(void) {
+void FS_AT_FORK fs_control_forget(void) {
     forks = 0;
     if (!in_use) return; /* (avoids copying pages) */
     thread_state = NO_THREAD;

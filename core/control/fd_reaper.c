@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 
 #include "os/fd_reserve.h"
+#include "os/host.h"
 #include "control/named_socket.h"
 #include "control/background_thread.h"
 #include "control/trust.h"
@@ -79,7 +80,7 @@ static void *drop_all(void *nothing) {
 }
 
 /* Queued descriptors stay open in the child, since the thread may be closing them while it is created. */
-void fs_reaper_in_child(void) {
+void FS_AT_FORK fs_reaper_in_child(void) {
     if (!fs_load_relaxed(&used)) return; /* (a look at the queue would make its 8 pages for each child) */
     for (int i = 0; i < QUEUE; i++)
         if (fs_load_relaxed(&queue[i])) fs_store_relaxed(&queue[i], 0);

@@ -395,7 +395,7 @@ int fs_links_each(int (*tell)(const struct fs_link *, void *), void *with) {
 
 /* ---- a fork ----------------------------------------------------------------------------------------------- */
 
-void fs_links_forget(void) {
+void FS_AT_FORK fs_links_forget(void) {
     if (!pooled_count) return; /* (avoids copying pages) */
     warm[0] = warm[1] = NULL; /* the parent cools them */
     drop_all();

@@ -5,6 +5,7 @@
 #include "control/link.h"
 #include "control/named_socket.h"
 #include "control/control_state.h"
+#include "os/host.h"
 
 #define VISIBLE_MS 2000 /* lifetime of a name: a fastsock peer looks for it within some operations */
 
@@ -162,7 +163,7 @@ int fs_expire_listings(void) {
 
 void fs_listings_forget(void) {
     /* Another thread of the parent may have waited for the lock. The table is consistent: see fs_control_lock_hosted. */
-    pthread_mutex_init(&fs_control_state.lock, NULL);
+    fs_renew_lock(&fs_control_state.lock);
     fs_control_state.frozen = 0;
     fs_control_state.answering = NULL; /* of a thread that was given up and does not exist here */
     for (int i = 0; i < fs_control_state.used; i++) {

@@ -17,11 +17,12 @@
 #include <pthread.h>
 
 #include "os/fd_reserve.h"
+#include "os/host.h"
 #include "os/syscalls.h"
 
 #define RETRY_INTERVAL ((int64_t)1000000000) /* ns between two attempts to make a socket near the descriptor limit */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows, and of each one's `sleepers` */
+static pthread_mutex_t FS_EACH_FORK lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows, and of each one's `sleepers` */
 static struct fs_fd_change *present;  /* the one that sleepers join */
 static struct fs_fd_change *all_changes; /* that one, and older ones with sleepers */
 static int64_t no_retry_until;
@@ -87,8 +88,8 @@ void fs_fd_change_notify(void) {
     pthread_mutex_unlock(&lock);
 }
 
-void fs_fd_change_forget(void) {
-    pthread_mutex_init(&lock, NULL); /* (its holder may be a thread that is not here) */
+void FS_AT_FORK fs_fd_change_forget(void) {
+    fs_renew_lock(&lock); /* (its holder may be a thread that is not here) */
     while (all_changes) {
         all_changes->sleepers = 0;
         end_change(all_changes);

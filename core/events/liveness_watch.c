@@ -323,7 +323,7 @@ int fs_watch_event(uint64_t handle, uint32_t events) {
 
 void fs_watch_forget(void) {
     /* Another thread of the parent may have held the lock in the middle of anything. Blocks are never freed. */
-    pthread_mutex_init(&lock, NULL);
+    fs_renew_lock(&lock);
     for (int at = 0; at < PROCESSES; at++) {
         if (processes[at].number && processes[at].fd > 0) fs_system.close(processes[at].fd);
         processes[at] = (struct process){.number = 0};

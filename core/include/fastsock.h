@@ -140,11 +140,12 @@ struct fs_session_stats {
     uint32_t sessions;                     /* counted in it, up to 16 */
 };
 
-/* A service as this process knows it. All but `stats` is the core's. */
+/* A service as this process knows it. All but `stats` and `given` is the core's. */
 struct fs_service {
     struct fs_session_stats *stats;
     int linked; /* sessions of this process have moved, so their peers and it have regions in common; 0: not lately */
     int tried;  /* searches in vain since then */
+    int given;  /* the front end's: connections in turn that this process has closed unused after a fork */
 };
 
 /* A connection begins *early*: it has made too few operations to look for its peer, and most end before that. Its calls are the kernel's,

@@ -4,13 +4,19 @@
 #include "os/atomics.h"
 
 struct fs_host fs_host;
-uint32_t fs_own_pid;
+uint32_t FS_EACH_FORK fs_own_pid;
 
-static fs_word64 pid_ns; /* + 1; 0: nobody has asked. Relaxed: who asks at the same time gets the same answer */
+static fs_word64 FS_EACH_FORK pid_ns; /* + 1; 0: nobody has asked. Relaxed: who asks at the same time gets the same answer */
 
-void fs_become_process(void) {
+void FS_AT_FORK fs_become_process(void) {
     fs_own_pid = (uint32_t)getpid();
     fs_store_relaxed(&pid_ns, 0);
+}
+
+/* (One that is free already is not written: the child would get a page for it.) */
+void FS_AT_FORK fs_renew_lock(pthread_mutex_t *lock) {
+    static const pthread_mutex_t made = PTHREAD_MUTEX_INITIALIZER;
+    if (memcmp(lock, &made, sizeof made)) *lock = made;
 }
 
 uint32_t fs_own_pid_ns(void) {

@@ -2,8 +2,9 @@
  * malloc. And a child that was forked past pthread_atfork(3) may have a copy of malloc whose locks another thread of the parent's holds.
  *
  * A block has a size class, a power of two. Each class has one list of free blocks, and blocks never go from one class to another. The list
- * is changed by one compare-and-swap, and without a lock, so no copy of it can be held by somebody who is not there. Blocks longer than the
- * classes are mappings of their own, and go back to the system.
+ * is changed by one compare-and-swap, and without a lock, so no copy of it can be held by somebody who is not there. What the system has
+ * given is on the list as one *run* of blocks, of which one after the other is taken: a page from which none has been taken yet takes no
+ * memory, and no time in a fork. Blocks longer than the classes are mappings of their own, and go back to the system.
  *
  * Responsible for: memory that any call may take and give back. Never: memory that processes share. */
 #include "os/memory.h"
@@ -23,6 +24,7 @@ enum {
 struct block {
     fs_word64 next; /* address of the next free one */
     uint64_t size;  /* with this head; a power of two up to the largest class. Written once */
+    uint32_t after[]; /* of a free block: [0] so many more of its run follow it, and have no head yet */
 };
 
 /* The address of the first free block, and a count of the changes: a block that was taken and came back meanwhile is another head. */
@@ -34,8 +36,9 @@ static uint64_t head_with(uint64_t before, const struct block *first) {
     return (uint64_t)(uintptr_t)first >> LINE_BITS << TAG_BITS | ((before + 1) & ((UINT64_C(1) << TAG_BITS) - 1));
 }
 
-static void put(fs_word64 *list, struct block *b) {
+static void put(fs_word64 *list, struct block *b, uint32_t after) {
     uint64_t head;
+    b->after[0] = after;
     do {
         head = fs_load_relaxed(list);
         fs_store_relaxed(&b->next, (uint64_t)(uintptr_t)first_of(head)); /* (read by who has this head, which the swap publishes) */
@@ -53,6 +56,13 @@ static struct block *take(fs_word64 *list) {
     }
 }
 
+/* Makes the first one of a run a block, and the others a run. */
+static struct block *first_of_run(fs_word64 *list, struct block *b, uint64_t size, uint32_t after) {
+    b->size = size;
+    if (after) put(list, (struct block *)(void *)((char *)b + size), after - 1);
+    return b;
+}
+
 static int class_of(size_t size) { return size <= 1u << SMALLEST ? 0 : 64 - __builtin_clzll((unsigned long long)size - 1) - SMALLEST; }
 
 void *fs_block_take(const struct fs_page_source *pages, size_t room) {
@@ -65,26 +75,22 @@ void *fs_block_take(const struct fs_page_source *pages, size_t room) {
         return own ? own + 1 : NULL;
     }
     struct block *b = take(&lists[class]);
+    uint32_t after = b ? b->after[0] : 0;
+    size = (size_t)1 << (class + SMALLEST);
     if (!b) {
-        size = (size_t)1 << (class + SMALLEST);
         size_t all = size > CHUNK ? size : CHUNK;
-        char *chunk = pages->map(all);
-        if (!chunk) return NULL;
-        for (size_t at = 0; at < all; at += size) {
-            b = (struct block *)(void *)(chunk + at);
-            b->size = size;
-            if (at) put(&lists[class], b);
-        }
-        b = (struct block *)(void *)chunk;
+        b = (struct block *)pages->map(all);
+        if (!b) return NULL;
+        after = (uint32_t)(all / size) - 1;
     }
-    return b + 1;
+    return first_of_run(&lists[class], b, size, after) + 1;
 }
 
 void fs_block_give(const struct fs_page_source *pages, void *memory) {
     struct block *b = memory ? (struct block *)memory - 1 : NULL;
     if (!b) return;
     int class = class_of(b->size);
-    if (class < CLASSES) put(&lists[class], b);
+    if (class < CLASSES) put(&lists[class], b, 0);
     else pages->unmap(b, b->size);
 }
 

@@ -2,6 +2,7 @@
  * `count_child` knows the connections; forks that nobody announced are ignored. */
 #include "process/atfork.h"
 
+#include "os/host.h"
 #include "os/syscalls.h"
 
 /* Per thread: a fork for the front end is announced; it has been counted; its pipe. */
@@ -9,7 +10,7 @@ static __thread int fork_announced, fork_counted;
 static __thread int fork_pipe[2];
 static int (*count_child)(int by);
 
-void fs_expect_fork(int comes) { fork_announced = comes; }
+void FS_AT_FORK fs_expect_fork(int comes) { fork_announced = comes; }
 
 /* Ignores forks unknown to the front end (by C code, without the host lock): exec or _exit follows them. */
 void fs_before_fork(void) {
@@ -21,7 +22,7 @@ void fs_before_fork(void) {
     errno = 0;
 }
 
-void fs_after_fork_in_child(void) {
+void FS_AT_FORK fs_after_fork_in_child(void) {
     if (!fork_counted) return;
     fork_counted = 0;
     if (fork_pipe[0] < 0) return;

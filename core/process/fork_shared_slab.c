@@ -35,7 +35,7 @@ struct held {
 };
 
 static struct free_blocks free_blocks[SIZES]; /* by size, in BLOCKs */
-static int any_slab; /* made here or in a process that this one was forked from */
+static int FS_EACH_FORK inherited; /* the free blocks and what follows are as the parent had them: none of it is this process's */
 static struct held *held_elsewhere;
 static size_t held_count, held_room;
 
@@ -59,7 +59,6 @@ static int add_slab(struct free_blocks *to, size_t block) {
     char *slab = fs_system.mmap(NULL, SLAB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (slab == MAP_FAILED) return 0;
     to->made += length;
-    any_slab = 1;
     while (length) to->blocks[to->count++] = slab + --length * block;
     return 1;
 }
@@ -75,9 +74,17 @@ static void reclaim(void) {
     }
 }
 
+/* (Not as soon as the fork: most children need no block, and each would get the pages of all this.) */
+static void forget(void) {
+    for (int i = 0; i < SIZES; i++) free_blocks[i].count = free_blocks[i].made = 0;
+    held_count = 0;
+    inherited = 0;
+}
+
 void *fs_slab_alloc(size_t size) {
     size_t block = rounded_to_block(size);
     if (block > LARGEST) return NULL;
+    if (inherited) forget();
     struct free_blocks *from = &free_blocks[block / BLOCK];
     if (!from->count && held_count) reclaim();
     if (!from->count && !add_slab(from, block)) return NULL;
@@ -111,8 +118,4 @@ void fs_side_free(struct fs_shared_side *side, size_t ends_size) {
     fs_slab_free(side, sizeof(struct fs_shared_side));
 }
 
-void fs_slab_forget(void) {
-    if (!any_slab) return; /* (avoids copying pages) */
-    for (int i = 0; i < SIZES; i++) free_blocks[i].count = free_blocks[i].made = 0;
-    held_count = 0;
-}
+void FS_AT_FORK fs_slab_forget(void) { inherited = 1; }

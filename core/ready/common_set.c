@@ -7,6 +7,7 @@
 
 #include "control/page_offers.h"
 #include "conn/state.h"
+#include "os/host.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct fs_event_set *set; /* NULL: nobody has needed it */
@@ -120,7 +121,7 @@ void fs_common_leave_asleep(void) {
 }
 
 void fs_forget_common(void) {
-    pthread_mutex_init(&lock, NULL);
+    fs_renew_lock(&lock);
     set = NULL;
     sleepers = exposed = 0;
 }

@@ -3,6 +3,7 @@
  * Responsible for: what epoll_ctl(2), a move, a fallback, a close and a fork make of members. Never: looks at a connection's bytes, or
  * waits (epoll_wait.c). */
 #include "conn/state.h"
+#include "os/host.h"
 #include "ready/inherited.h"
 #include "ready/scan.h"
 #include "ready/common_set.h"
@@ -268,7 +269,7 @@ void fs_poller_after_fork(struct fs_poller *p) {
     static uint32_t tagged; /* the process that has its tag */
     if (tagged != fs_own_pid) fs_poller_tag = (fs_poller_tag + 1 + fs_own_pid % ((1u << FS_TAG_BITS) - 1)) % (1u << FS_TAG_BITS);
     tagged = fs_own_pid;
-    pthread_mutex_init(&p->lock, NULL); /* (its holder may be a thread that is not here) */
+    fs_renew_lock(&p->lock); /* (its holder may be a thread that is not here) */
     p->process = fs_own_pid;
     p->sleepers = p->waiters = 0;
     p->common = p->busy = 0;

@@ -101,7 +101,7 @@ void fs_region_release(struct fs_region_ref *region_ref, int recyclable) {
     fs_region_park(region_ref);
 }
 
-void fs_regions_forget(void) {
+void FS_AT_FORK fs_regions_forget(void) {
     fs_control_forget();
     fs_links_forget();
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from harness.processes import ROOT, compiled, ended
 
 from fastsock import launch
@@ -19,3 +20,13 @@ def test_forked_children_learn_from_each_other_s_sessions(tmp_path: Path) -> Non
         threads = [int(line) for line in done.stdout.split()]
         assert len(threads) == 24, done
         assert threads[-12:] == [1] * 12, threads
+
+
+@pytest.mark.parametrize(
+    ("way", "threads"), [("closes", 2), ("copies", 2), ("keeps", 1), ("goes on", 1), ("forks twice", 1)]
+)
+def test_a_connection_is_handed_over_to_the_child(tmp_path: Path, way: str, threads: int) -> None:
+    """The child has it alone as soon as its parent has closed it unused; with another one it is the kernel's."""
+    program = compiled(ROOT / "tests/interpose/programs/handed_over.c", tmp_path)
+    done = ended(["sh", "-c", f'LD_PRELOAD={launch.LIBRARY} exec "$@"', "sh", program, way])
+    assert int(done.stdout) == threads, done

@@ -26,7 +26,7 @@ INTERPOSE = (
     "fd_table",
     "epoll_instances own_numbers program_log",
     "core_calls report services",
-    "program_read settings",
+    "handed_over program_read settings",
     "call program_file",
     "connection_list fallback other_programs send_recv",
     "going_without pairs",
