@@ -256,19 +256,24 @@ void fs_region_park_last(struct fs_region_ref *region_ref) {
     if (over) fs_region_free(over);
 }
 
-/* Takes the newest parked region that suits a connection, of any service if that is NULL, with which both sides have finished; without
- * such a one that of a `service` with which this side has. */
-static struct fs_region_ref *take_of(struct fs_link *link, const struct fs_stream_endpoint *service, int window, int chunk) {
+static int has_in_common(const struct fs_region_ref *region_ref, const struct fs_stream_endpoint *services) {
+    return memcmp(&region_ref->services[0], &services[0], sizeof *services) == 0 ||
+           memcmp(&region_ref->services[1], &services[1], sizeof *services) == 0;
+}
+
+/* Takes the newest parked region that suits a connection, whatever its services if they are NULL, with which both sides have finished;
+ * without such a one that of these `services` with which this side has. */
+static struct fs_region_ref *take_of(struct fs_link *link, const struct fs_stream_endpoint *services, int window, int chunk) {
     size_t size = fs_region_size((uint32_t)window, (uint32_t)chunk);
     int best = -1;
     for (int position = link->parked_count[0] - 1; position >= 0; position--) {
         struct fs_region_ref *region_ref = link->parked[0][position];
         if (region_ref->window != (uint32_t)window || region_ref->size != size) continue;
-        if (service && memcmp(&region_ref->service, service, sizeof *service) != 0) continue;
+        if (services && !has_in_common(region_ref, services)) continue;
         if (fs_is_region_free(region_ref->memory)) return unpark_at(link, 0, position);
         if (best < 0) best = position;
     }
-    return service && best >= 0 ? unpark_at(link, 0, best) : NULL;
+    return services && best >= 0 ? unpark_at(link, 0, best) : NULL;
 }
 
 struct fs_region_ref *fs_region_take(uint64_t key, int window, int chunk) {
@@ -280,12 +285,12 @@ struct fs_region_ref *fs_region_take(uint64_t key, int window, int chunk) {
     return region_ref;
 }
 
-int fs_regions_take_to(const struct fs_stream_endpoint *service, int window, int chunk, struct fs_region_ref **into, int room) {
+int fs_regions_take_to(const struct fs_stream_endpoint *services, int window, int chunk, struct fs_region_ref **into, int room) {
     int count = 0;
     if (!fs_regions_parked(0)) return 0;
     fs_control_lock_hosted();
     for (int i = pooled_count - 1; i >= 0 && count < room; i--) {
-        into[count] = pooled[i]->is_of_own_user ? take_of(pooled[i], service, window, chunk) : NULL;
+        into[count] = pooled[i]->is_of_own_user ? take_of(pooled[i], services, window, chunk) : NULL;
         count += into[count] != NULL;
     }
     fs_control_unlock();

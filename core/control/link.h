@@ -29,7 +29,7 @@ struct fs_region_ref {
     struct fs_far_peer *far;               /* of a connection whose other process is in another network namespace */
     uint32_t window;                       /* known once attached */
     int is_warm;                           /* it keeps its pages, and this side is to give them back */
-    struct fs_stream_endpoint service;     /* the seeker's: of its last connection */
+    struct fs_stream_endpoint services[2]; /* the seeker's: of its last first contact */
     int once;                              /* both ends were one process's: it is not used again */
     struct fs_connection *asked;           /* the connection whose requests are answered; NULL: none */
     size_t counted;                        /* bytes that count against the cap */
@@ -83,9 +83,9 @@ void fs_region_park_last(struct fs_region_ref *region_ref);
  * geometry fits, and readies it; NULL: there is none. */
 struct fs_region_ref *fs_region_take(uint64_t key, int window, int chunk);
 
-/* Takes a parked region from each link with a process of this user, one whose last connection was to this service (fs_stream_identity). The
- * other side may not have finished with it yet. Returns how many, at most `room`. */
-int fs_regions_take_to(const struct fs_stream_endpoint *service, int window, int chunk, struct fs_region_ref **into, int room);
+/* Takes a parked region from each link with a process of this user, one that has one of the two `services` in common (fs_stream_identity).
+ * The other side may not have finished with it yet. Returns how many, at most `room`. */
+int fs_regions_take_to(const struct fs_stream_endpoint *services, int window, int chunk, struct fs_region_ref **into, int room);
 
 /* Takes a parked region of the publisher's from a link with a process of this user, the first one that `fits`; NULL: there is none. */
 struct fs_region_ref *fs_region_take_fitting(int (*fits)(const struct fs_region_ref *, void *with), void *with);

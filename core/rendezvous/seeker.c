@@ -65,7 +65,7 @@ static int offer_region(struct fs_step *at, uint32_t user) {
     if (region_ref) s->reused = 1;
     else failed = fs_region_new(&peer, window, chunk, &region_ref, &memfd);
     if (failed) return failed;
-    region_ref->service = s->ends.service;
+    memcpy(region_ref->services, s->ends.services, sizeof region_ref->services);
     s->region_ref = region_ref;
     if (memfd >= 0) failed = send_hello(s, (int[]){memfd, fs_fd(at->c)}, 2);
     else failed = send_hello(s, (int[]){fs_fd(at->c)}, 1);

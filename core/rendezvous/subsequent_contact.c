@@ -14,7 +14,7 @@ int fs_contact_post(struct fs_subsequent_contact *posts, int fd, const struct fs
     uint64_t cookie = 0;
     if (!fs_contact_may_post(posts)) return 0;
     posts->tries++;
-    posts->count = fs_regions_take_to(&ends->service, window, chunk, posts->of, FS_POSTS);
+    posts->count = fs_regions_take_to(ends->services, window, chunk, posts->of, FS_POSTS);
     if (posts->count && !(cookie = fs_cookie(fd))) {
         while (posts->count) fs_region_park(posts->of[--posts->count]);
         return 0;

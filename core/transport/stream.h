@@ -18,7 +18,9 @@ struct fs_stream_kind;
 /* Both ends of a stream, as one of them sees it. */
 struct fs_stream_identity {
     struct fs_stream_endpoint here, there;
-    struct fs_stream_endpoint service; /* whose earlier connections had the same process at the other end, most likely */
+    /* Who has one of these two in common with an earlier connection had the same process at the other end, most likely: of TCP the other
+     * end, to which this process connects, or its own, where it accepts. */
+    struct fs_stream_endpoint services[2];
     uint64_t network; /* cookie of the network namespace, 0 if unknown */
     const struct fs_stream_kind *kind;
 };

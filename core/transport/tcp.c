@@ -143,7 +143,8 @@ static int identify(int fd, struct fs_stream_identity *ends) {
     ends->network = 0;
     ends->kind = &fs_tcp_stream;
     if (!find_end(fd, 0, &ends->here) || !find_end(fd, 1, &ends->there)) return 0;
-    ends->service = ends->there;
+    ends->services[0] = ends->there;
+    ends->services[1] = ends->here;
     return 1;
 }
 

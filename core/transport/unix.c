@@ -117,7 +117,8 @@ static int identify(int fd, struct fs_stream_identity *ends) {
     if (!told.peer) return fs_poll_events_now(fd, POLLRDHUP) & (POLLHUP | POLLRDHUP) ? 0 : -EAGAIN; /* it is not accepted yet */
     name_end(&ends->here, inode);
     name_end(&ends->there, told.peer);
-    name_end(&ends->service, (uint64_t)credentials_of(fd).pid);
+    name_end(&ends->services[0], (uint64_t)credentials_of(fd).pid);
+    ends->services[1] = ends->services[0];
     ends->network = 0;
     ends->kind = &fs_unix_stream;
     return 1;

@@ -51,10 +51,11 @@ def limits() -> Iterator[None]:
         yield
 
 
-def free_port() -> int:
-    """Below the ports that the kernel gives to clients: the client seeks."""
+def free_port(seeker: str = "client") -> int:
+    """Below the ports that the kernel gives to clients, or above them: the end with the larger port seeks."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     with KernelSocket() as sock:
-        bind_beside(sock, 32768, below=True)
+        bind_beside(sock, first if seeker == "client" else last, below=seeker == "client")
         return int(sock.getsockname()[1])
 
 
@@ -89,9 +90,9 @@ def meet(port: int) -> None:
 
 
 @contextlib.contextmanager
-def met() -> Iterator[int]:
+def met(seeker: str = "client") -> Iterator[int]:
     """The port of a server that has regions in common with this process; neither end uses a name from now on."""
-    port = free_port()
+    port = free_port(seeker)
     with server(port) as process:
         meet(port)
         process.tell()
@@ -100,8 +101,9 @@ def met() -> Iterator[int]:
             yield port
 
 
-def test_sessions_of_processes_that_have_met_need_no_name() -> None:
-    with met() as port:
+@pytest.mark.parametrize("seeker", ["client", "server"])
+def test_sessions_of_processes_that_have_met_need_no_name(seeker: str) -> None:
+    with met(seeker) as port:
         for _ in range(20):
             until(lambda: session(port, 8) == "ring", "a session moves")
 

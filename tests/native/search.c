@@ -92,7 +92,7 @@ static void be_known(int fds[2], struct fs_stream_identity known[2]) {
     for (int s = 0; s < 2; s++) fs_tcp_stream.identify(fds[s], &known[s]);
     struct fs_region_ref *region_ref = fs_region_take((uint64_t)getpid(), WINDOW, CHUNK);
     if (region_ref) {
-        region_ref->service = known[0].service;
+        memcpy(region_ref->services, known[0].services, sizeof region_ref->services);
         for (int s = 0; s < 2; s++) fs_mark_done(region_ref->memory, region_ref->size, s, WINDOW);
         fs_region_park(region_ref);
     }
